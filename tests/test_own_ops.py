@@ -5,7 +5,9 @@ import json
 import re
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,19 @@ from fusewire.contract.backend import Config
 from fusewire.contract.extension import attach
 from fusewire.contract.region import first_device
 from fusewire.declare import Cover, TritonBinary, TritonKernel, WgslKernel
-from fusewire.errors import ExtensionWarning, FormatError, FusewireError, RegistryError
+from fusewire.errors import (
+    ExtensionWarning,
+    FallbackWarning,
+    FormatError,
+    FusewireError,
+    RefusedError,
+    RegistryError,
+)
 from fusewire.ops.outside import OUTSIDE
 from fusewire.registry import REGISTRY, lowering_check
 from fusewire.store.disk import Store
 from fusewire.testing.conformance import case_problems, cases
+from fusewire.trials import kernel_check
 from tests.own_ops import install
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
@@ -292,12 +302,110 @@ def test_right_kernels_are_checked_once(
     assert report.ops == (GELU2, INTERLEAVE)
 
 
+# A kernel of gelu2 that is right on its samples, the largest of which has 257 elements.
+_STOPS = {
+    "webgpu": ("if (at < out_size)", "if (at < min(out_size, 300u))"),
+    "triton": ("mask=at < out_size", "mask=(at < out_size) & (at < 300)"),
+}
+
+
+@pytest.mark.parametrize("isolate", ["first", "never"])
+@pytest.mark.parametrize("backend", _STOPS)
+def test_kernel_that_is_right_on_its_samples_alone_does_not_answer(
+    installed: Install, store: Store, backend: str, isolate: Any
+) -> None:
+    package = installed("kernels.py", *_STOPS[backend])
+    few, many = (np.linspace(-2, 2, n, dtype=np.float32) for n in (200, 1000))
+    options = fw.Options(backend=backend, level=0, isolate=isolate)
+
+    def model(x: Any) -> Any:
+        return package.gelu2(x * 2) + 1
+
+    program = fw.compile(model, few, options=options)
+    np.testing.assert_allclose(program(few), model(few), rtol=2e-6)
+    program.close()
+    says = (
+        rf"The kernel of {GELU2} for {backend} on .* differs from the meaning of the op at "
+        rf"{GELU2}\(float32\[1000\], slope=1.702\): output0\[300\] is nan, .* 700 of 1000"
+    )
+    program = fw.compile(model, many, options=options)
+    with pytest.warns(FallbackWarning, match=says):
+        answer = program(many)
+    np.testing.assert_allclose(answer, model(many), rtol=2e-6)
+    program.close()
+    refused = fw.compile(model, many, options=replace(options, fallback="error"))
+    with pytest.raises(RefusedError, match=r"in quarantine since .* output0.300. is nan"):
+        refused(many)
+    refused.close()
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_first_answer_of_a_comparison_is_not_that_of_a_wrong_kernel(
+    installed: Install, level: Any
+) -> None:
+    package = installed("kernels.py", *_STOPS["webgpu"])
+    x = np.linspace(-2, 2, 1000, dtype=np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = fw.compile(lambda x: package.gelu2(x), x, backend="webgpu", level=level)
+        np.testing.assert_allclose(program(x), package.gelu2(x), rtol=2e-6)
+        program.wait()
+        np.testing.assert_allclose(program(x), package.gelu2(x), rtol=2e-6)
+    program.close()
+
+
+def test_kernel_is_judged_once_for_a_signature(
+    installed: Install, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = installed()
+    x = np.linspace(-2, 2, 999, dtype=np.float32)
+    fw.compile(lambda x: package.gelu2(x) * 3, x, backend="webgpu", level=0)(x)
+    judged = []
+    check = kernel_check.KernelCheck._judged
+
+    def noted(self: Any, graph: Any, inputs: Any) -> Any:
+        judged.append(graph)
+        return check(self, graph, inputs)
+
+    monkeypatch.setattr(kernel_check.KernelCheck, "_judged", noted)
+    # Another region, with the same kernel at the same size.
+    fw.compile(lambda x: package.gelu2(x) * 5, x, backend="webgpu", level=0)(x)
+    assert judged == []
+    chosen = {"variant": 1}
+    fw.compile(lambda x: package.gelu2(x) * 5, x, backend="webgpu", level=0, backend_config=chosen)(
+        x
+    )
+    assert len(judged) == 1
+
+
 def test_conform_fails_for_a_kernel_that_is_wrong(installed: Install) -> None:
     installed("kernels.py", "return v / (1.0 + exp", "return v / (1.01 + exp")
     with pytest.warns(ExtensionWarning):
         done = CliRunner().invoke(main, ["conform", "webgpu", "--op", GELU2, "--json"])
     assert done.exit_code == 1
     assert "differs from the meaning" in json.loads(done.output)["problems"][0]
+
+
+# Faults that the check of an extension at its start, in float32 and as it runs untuned, misses.
+_MISSED = {
+    "configuration": (GELU2, "step < each;", "step < min(each, 3u);", "with variant=1: .*is nan"),
+    "dtype": (
+        INTERLEAVE,
+        "            INTERLEAVE_WGSL,\n",
+        '            INTERLEAVE_WGSL.replace("= x[id.x]", "= x[id.x] * 1.000000001"),\n'
+        "            dtypes=(fd.float32, fd.float64),\n",
+        "interleave-.-float64: wrong: output0",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", _MISSED)
+def test_conform_checks_every_configuration_and_dtype(installed: Install, fault: str) -> None:
+    op, old, new, says = _MISSED[fault]
+    installed("kernels.py", old, new)
+    done = CliRunner().invoke(main, ["conform", "webgpu", "--op", op, "--json"])
+    assert done.exit_code == 1
+    assert re.search(says, json.loads(done.output)["problems"][0]), done.output
 
 
 def test_tolerance_that_no_rounding_meets_is_found_without_any_backend(installed: Install) -> None:

@@ -57,6 +57,7 @@ from fusewire.kernel.lower.table import refusal
 from fusewire.kernel.spec import KernelSpec, spec_of
 from fusewire.ops.declare import Kind
 from fusewire.ops.elementwise import add, exp
+from fusewire.ops.outside import holds_outside_ops
 from fusewire.options import Options
 from fusewire.planning.claims import ask
 from fusewire.planning.target import Target
@@ -433,6 +434,7 @@ class EngineFusion(FusionBackend):
         if refused:
             raise RefusedError(f"{self.kind} cannot compile this: {next(iter(refused.values()))}")
         config = self._configured(operation, place, config, level)
+        self._check_kernels(place, region, config)
         artifact, seconds = self._contact(place, region, config)
         name = hashlib.sha256(artifact.payload).hexdigest()[:16]
         size = len(artifact.payload) + (artifact.weights.nbytes if artifact.weights else 0)
@@ -449,6 +451,19 @@ class EngineFusion(FusionBackend):
             artifact,
             place,
         )
+
+    def _check_kernels(self, target: Target, region: Graph, config: Config) -> None:
+        """Refuse a kernel of a package that is wrong at the sizes of a region."""
+        if not holds_outside_ops(region) or target.device.facts.get("is_elsewhere"):
+            return
+        from fusewire.records.keys import backend_fields
+        from fusewire.trials.kernel_check import KernelCheck
+
+        fields = backend_fields(target.backend, target.device, config)
+        limits = target.limits.with_compiling(target.backend.info.compile_seconds)
+        given = target, target.device, config, fields, limits, self._context.records
+        if (problem := KernelCheck(*given).problem(region, _generated(region))) is not None:
+            raise RefusedError(problem)
 
     def _place(self, device: str | None, target: str | None) -> Target:
         """Find a device that is here, or describe a target that need not be."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 from fusewire.dtypes import DType
 from fusewire.errors import FusewireError, RegistryError, UnknownOpError
+from fusewire.ir.graph import Graph
 from fusewire.ops.declare import Family, Kind, Op, Rule, Tolerance, Trait
 
 if TYPE_CHECKING:
@@ -154,6 +155,11 @@ def _meaning_problem(rule: Callable[..., Any], given: Mapping[str, Any]) -> str 
         takes = f"{len(operands)} operands and the attributes {sorted(attrs) or 'none'}"
         return f"its type rule has {takes}, and its {meanings[0]} does not take these: {error}."
     return None
+
+
+def holds_outside_ops(graph: Graph) -> bool:
+    """Tell whether a graph has ops of packages: an engine that takes those has kernels for them."""
+    return any("." in node.op for part in graph.walk() for node in part.nodes)
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import re
 import time
 import zlib
@@ -21,9 +22,10 @@ from fusewire.contract.tuning import Clocked
 from fusewire.dtypes import dtype
 from fusewire.errors import DTypeError, EngineGarbage, ShapeMismatchError
 from fusewire.ir.graph import Array, Graph
-from fusewire.ir.types import OptionalType, SequenceType, Type
+from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
 from fusewire.ops import limits
 from fusewire.ops.interpret import Bindings, bind
+from fusewire.ops.outside import holds_outside_ops
 from fusewire.ops.sample import HostValue
 from fusewire.process.guard import Phase, described, failure, guarded
 
@@ -78,7 +80,8 @@ def attempt(
     given = backend, region, file, device, config
     artifact = phases.timed("compile", Artifact, compiled, *given)
     weights = weights_of(artifact, known_constants(region, file))
-    return _loaded_and_run(backend, artifact, device, weights, inputs, phases)
+    shows = holds_outside_ops(region)
+    return _loaded_and_run(backend, artifact, device, weights, inputs, phases, shows)
 
 
 def attempt_artifact(
@@ -125,10 +128,15 @@ def _loaded_and_run(
     weights: Mapping[str, Array],
     inputs: Sequence[HostValue],
     phases: _Phases,
+    shows_unwritten: bool = False,
 ) -> Trial:
+    """Load and run; with kernels of packages, into memory that shows what they do not write."""
     executable = phases.timed("load", Executable, backend.load, artifact, device, weights)
     before = _sums(inputs)
-    outputs = phases.timed("run", list, run, executable, inputs)
+    own: list[Buffer] = []
+    if shows_unwritten:
+        own = guarded(phases.name, "load", phases.what, filled, backend, artifact, device)
+    outputs = phases.timed("run", list, run, executable, inputs, own)
     if _sums(inputs) != before:
         raise phases.garbage("run", "it wrote into an input")
     if any(_shares(x, y) for x in outputs for y in inputs):
@@ -148,9 +156,31 @@ def compiled(
     return backend.compile_file(file, region, device, config)
 
 
-def run(executable: Executable, inputs: Sequence[HostValue]) -> list[HostValue]:
-    """Run once, and copy outputs from the device to the host."""
-    event: object = executable.run(inputs)
+def filled(backend: Backend, artifact: Artifact, device: Device) -> list[Buffer]:
+    """Make memory for outputs in which every byte is 0xFF: NaN, or -1; none if it is the host's.
+
+    Memory that is used again holds what other runs left there, which may even be the answer.
+    """
+    found = []
+    for slot in artifact.slots:
+        if slot.role != "output":
+            continue
+        sizes = [dim for dim in slot.dims if isinstance(dim, int)]
+        type_ = TensorType(slot.dtype, tuple(sizes))
+        buffer = backend.allocate(type_, device) if len(sizes) == len(slot.dims) else None
+        if buffer is None:
+            return []
+        count = math.prod(sizes) * slot.dtype.itemsize
+        buffer.write(np.full(count, 0xFF, np.uint8).view(slot.dtype.numpy).reshape(sizes))
+        found.append(buffer)
+    return found
+
+
+def run(
+    executable: Executable, inputs: Sequence[HostValue], outputs: Sequence[Buffer] = ()
+) -> list[HostValue]:
+    """Run once, perhaps to memory that is given, and copy outputs from the device to the host."""
+    event: object = executable.run_into(inputs, outputs) if outputs else executable.run(inputs)
     if not isinstance(event, Event):
         raise TypeError(f"run must return Done([...]), found {type(event).__name__}")
     found = event.wait()

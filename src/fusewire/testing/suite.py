@@ -13,17 +13,21 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
-from fusewire.contract.backend import Backend, Device, Gap
-from fusewire.contract.region import build
+from fusewire.contract.backend import Backend, Config, Device, Fact, Gap
+from fusewire.contract.region import weights_of
+from fusewire.contract.tuning import Tuner
 from fusewire.errors import FusewireError
 from fusewire.ir.builder import inline
 from fusewire.ir.graph import Graph, Value
+from fusewire.ir.text import constants_of
 from fusewire.ops.declare import Op, Trait
+from fusewire.ops.outside import holds_outside_ops
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 from fusewire.planning.claims import ask
 from fusewire.planning.target import Target
 from fusewire.process.guard import guarded
+from fusewire.process.trial import filled
 from fusewire.runtime.transfer import hand_over, to_host
 from fusewire.testing.conformance import Case, cases, gap_of, value_problems
 
@@ -62,14 +66,6 @@ def run_cases(backend: Backend, device: Device, found: Iterable[Case]) -> dict[C
     """Run cases without fallback."""
     outcomes: dict[Case, Outcome] = {}
     ready: list[Ready] = []
-
-    def answers(part: Sequence[Ready]) -> list[HostValue]:
-        executable = build(backend, merge([item.legal for item in part]), device)
-        given = [hand_over(x, backend.exchange_on(device)) for item in part for x in item.inputs]
-        got = [to_host(x) for x in executable.run(given).wait()]
-        executable.close()
-        return got
-
     for case in found:
         try:
             graph, inputs = case.make()
@@ -87,8 +83,55 @@ def run_cases(backend: Backend, device: Device, found: Iterable[Case]) -> dict[C
             continue
         status: Status = "expanded" if claimed.expanded else "native"
         ready.append(Ready(case, graph, claimed.graph, inputs, status))
-    judge(backend.info.name, ready, answers, outcomes)
+    engine = _Engine(backend, device)
+    judge(backend.info.name, ready, engine.answers, outcomes)
+    for options, chosen in engine.configurations(ready):
+        found_here: dict[Case, Outcome] = {}
+        configured = _Engine(backend, device, Config(options=options))
+        judge(backend.info.name, chosen, configured.answers, found_here)
+        said = ", ".join(f"{name}={value}" for name, value in options.items())
+        for case, outcome in found_here.items():
+            if not outcome.passed and outcomes[case].passed:
+                outcomes[case] = Outcome(outcome.status, f"with {said}: {outcome.reason}")
     return outcomes
+
+
+@dataclass(frozen=True)
+class _Engine:
+    """A backend on a device, under one configuration, in this process."""
+
+    backend: Backend
+    device: Device
+    config: Config = field(default_factory=Config)
+
+    def answers(self, part: Sequence[Ready]) -> list[HostValue]:
+        """Run cases together, into memory that shows what is not written if it is a device's."""
+        backend, device = self.backend, self.device
+        graph = merge([item.legal for item in part])
+        artifact = backend.compile(graph, device, self.config)
+        executable = backend.load(artifact, device, weights_of(artifact, constants_of(graph)))
+        given = [hand_over(x, backend.exchange_on(device)) for item in part for x in item.inputs]
+        own = filled(backend, artifact, device)
+        event = executable.run_into(given, own) if own else executable.run(given)
+        got = [to_host(x) for x in event.wait()]
+        executable.close()
+        return got
+
+    def configurations(
+        self, ready: Sequence[Ready]
+    ) -> list[tuple[Mapping[str, Fact], list[Ready]]]:
+        """List the other configurations of kernels that packages bring, with the cases of each."""
+        found: dict[tuple[tuple[str, Fact], ...], list[Ready]] = {}
+        if not isinstance(self.backend, Tuner):
+            return []
+        for item in ready:
+            if not holds_outside_ops(item.legal):
+                continue
+            for piece in self.backend.pieces(item.legal, self.device, self.config):
+                for name, values in piece.axes.items():
+                    for value in values[1:]:
+                        found.setdefault(((name, value),), []).append(item)
+        return [(dict(options), items) for options, items in found.items()]
 
 
 def judge(

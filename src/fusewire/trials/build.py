@@ -39,13 +39,14 @@ from fusewire.events import EVENTS
 from fusewire.ir.graph import Array, Graph, is_current
 from fusewire.ops.limits import Meter, RunLimits, returned_bytes
 from fusewire.ops.limits import meter as current_meter
+from fusewire.ops.outside import holds_outside_ops
 from fusewire.ops.sample import HostValue
 from fusewire.options import Fallback
 from fusewire.process.guard import guarded
 from fusewire.process.limits import ChildLimits
 from fusewire.records.entries import BuiltRegion, Records, StoredArtifact
 from fusewire.records.keys import artifact_fields, backend_fields
-from fusewire.records.quarantine import Fact, quarantined, reconsider
+from fusewire.records.quarantine import Fact, quarantine, quarantined, reconsider
 from fusewire.runtime.plan import Plan, Region
 from fusewire.runtime.regions import Built, shape_of
 from fusewire.runtime.transfer import fetched
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from fusewire.runtime.recovery import Recovery
 
 Fields = tuple[tuple[str, str], ...]
+_CORRECT = "Correct the kernel, or have it refuse such nodes."
 # Larger artifacts are recorded after the first answer.
 _LATE_BYTES = 1 << 20
 
@@ -388,6 +390,35 @@ class PlanBuilder:
         return loaded
 
     def _compile_and_load(
+        self, region: Region, graph: Graph, inputs: Sequence[Held], key: Key | None
+    ) -> Built:
+        """Judge the kernels of packages that a region holds, then compile and load it."""
+        problem = self._kernel_problem(region, graph, inputs)
+        if problem is None:
+            return self._compiled(region, graph, inputs, key)
+        if key is not None and self.records is not None:
+            name = self.records.model
+            quarantine(self.records, key, Fact("wrong", problem, model=name))
+        return self._on_next(region, graph, inputs, EngineError(problem, _CORRECT))
+
+    def _kernel_problem(self, region: Region, graph: Graph, inputs: Sequence[Held]) -> str | None:
+        """Say which kernel of a package is wrong at these sizes; None if a region has none."""
+        target = self._target(region)
+        # In a child that tries plans there are no records: the parent judges what it answers.
+        if self.records is None or not self._is_engine(target) or not holds_outside_ops(graph):
+            return None
+        from fusewire.trials.kernel_check import KernelCheck
+
+        compiling = target.backend.info.compile_seconds
+        limits = _remaining(target.target.limits.with_compiling(compiling))
+        check = KernelCheck(
+            target.target, region.device, target.config, target.fields, limits, self.records
+        )
+        about = {"backend": region.backend, "device": region.device.id}
+        with EVENTS.span("compile", graph.name, purpose="to judge kernels of packages", **about):
+            return check.problem(graph, inputs)
+
+    def _compiled(
         self, region: Region, graph: Graph, inputs: Sequence[Held], key: Key | None
     ) -> Built:
         start = time.monotonic()

@@ -1,0 +1,195 @@
+"""Judge kernels of packages at the sizes of a region, before the region gives an answer.
+
+The samples of an op show little about other sizes. So each op of a package that a region holds runs
+once as it is there, alone: with its types, attributes and options, on elements that are drawn as
+its samples are, into memory that shows what is not written (``process.trial``). Its answer is
+compared with the meaning of the op. A right answer is remembered until the package, the kernel, the
+engine or the device changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fusewire.contract.backend import Config, Device, Held, Refusal, label
+from fusewire.errors import CheckError, EngineError, EngineRaised
+from fusewire.ir.builder import bind_symbols
+from fusewire.ir.dims import Dim, Symbol
+from fusewire.ir.graph import Array, Graph, Node, Value
+from fusewire.ir.hash import exact_hash
+from fusewire.ir.types import TensorType
+from fusewire.numerics.judge import Alone
+from fusewire.ops.declare import Op
+from fusewire.ops.interpret import Interpreter, bind, graph_of
+from fusewire.ops.sample import Draw, HostValue
+from fusewire.ops.table import get_op
+from fusewire.planning.target import Target
+from fusewire.process.guard import guarded, refusal
+from fusewire.process.isolate import first_contact
+from fusewire.process.limits import ChildLimits
+from fusewire.process.trial import attempt
+from fusewire.records.entries import Records
+from fusewire.runtime.regions import shape_of
+from fusewire.runtime.transfer import fetched
+from fusewire.store.code_state import module_state
+from fusewire.store.key import Key
+
+
+@dataclass(frozen=True, eq=False)
+class KernelCheck:
+    """Judges the kernels of packages of one target; ``fields`` are what its artifacts depend on."""
+
+    target: Target
+    device: Device
+    config: Config
+    fields: tuple[tuple[str, str], ...]
+    limits: ChildLimits
+    records: Records | None
+
+    def problem(self, graph: Graph, inputs: Sequence[Held]) -> str | None:
+        """Say which kernel of a region is wrong at the sizes of a call; None if all are right."""
+        sized = _sized(graph, inputs)
+        for part in sized.walk():
+            for node in part.nodes:
+                if "." not in node.op or not _has_elements(node):
+                    continue
+                given = inputs if part is sized else ()
+                if (problem := self._node_problem(part, node, given)) is not None:
+                    return problem
+        return None
+
+    def _node_problem(self, graph: Graph, node: Node, inputs: Sequence[Held]) -> str | None:
+        op = get_op(node.op)
+        alone, _ = graph_of(op, [_zeros(value) for value in node.inputs], node.attrs)
+        key = self._key(op, alone)
+        if key is not None and self.records is not None and self.records.get(key) is not None:
+            return None
+        for operands in _operands(op, graph, node, inputs):
+            try:
+                problem = self._judged(*graph_of(op, operands, node.attrs))
+            except (CheckError, EngineRaised):
+                # The meaning does not allow what was drawn; the next are what the call has.
+                continue
+            if problem is not None:
+                return self._sentence(op, alone, problem)
+            break
+        if key is not None and self.records is not None:
+            self.records.put(key, b"right")
+        return None
+
+    def _judged(self, graph: Graph, inputs: list[HostValue]) -> str | None:
+        """Run one node, and compare it with its meaning; raises what the meaning raises."""
+        expected = guarded(graph.name, "run", "its meaning", Alone, graph, inputs)
+        answer = self._run(graph, inputs)
+        if isinstance(answer, Refusal):
+            return f"it cannot be run. {answer.reason}"
+        verdict = expected.judge(answer)
+        return verdict.reason if verdict.status == "wrong" else None
+
+    def _run(self, graph: Graph, inputs: list[HostValue]) -> list[HostValue] | Refusal:
+        """Compile and run one node, in a child if the engine of the region meets it there."""
+        given = graph, self.device, self.config, inputs
+        if self.target.reference is not None:
+            contact = first_contact(self.target.reference, *given, self.limits)
+            return contact if isinstance(contact, Refusal) else contact.outputs
+        try:
+            trial = attempt(self.target.backend, *given)
+        except EngineError as error:
+            return refusal(error, graph)
+        trial.executable.close()
+        return trial.outputs
+
+    def _sentence(self, op: Op[Any], graph: Graph, problem: str) -> str:
+        (node,) = graph.nodes
+        types = ", ".join(str(value.type) for value in node.operands)
+        attrs = "".join(f", {name}={value}" for name, value in node.attrs.items())
+        where = f"{label(self.target.backend_name, self.config.options)} on {self.device.id}"
+        return (
+            f"The kernel of {op.name} for {where} differs from the meaning of the op at "
+            f"{op.name}({types}{attrs}): {problem}"
+        )
+
+    def _key(self, op: Op[Any], graph: Graph) -> Key | None:
+        """Return where a right answer is remembered; None if its code cannot be told from other."""
+        meaning = module_state(op.rule.__module__)
+        if meaning is None:
+            return None
+        own = (
+            ("kernel", op.name),
+            ("graph", exact_hash(graph)),
+            ("meaning", meaning),
+            ("backend", self.target.backend_name),
+            ("device", self.device.id),
+        )
+        return Key("stamp", (*own, *self.fields))
+
+
+def _sized(graph: Graph, inputs: Sequence[Held]) -> Graph:
+    """Write the sizes of a call into a graph whose engine takes any."""
+    sizes: dict[Symbol, int] = {}
+    for value, given in zip(graph.inputs, inputs, strict=True):
+        if isinstance(value.type, TensorType):
+            bind(value.type, shape_of(given), sizes, f"The input {value.name}")
+    known: dict[Symbol, Dim] = dict(sizes)
+    return bind_symbols(graph, known) if known else graph
+
+
+def _has_elements(node: Node) -> bool:
+    """Tell whether there is something to compare: sizes that a run decides are not known."""
+    types = [value.type for value in (*node.operands, *node.outputs)]
+    is_sized = all(isinstance(x, TensorType) and x.is_static for x in types)
+    return is_sized and any(value.tensor.size != 0 for value in node.outputs)
+
+
+def _zeros(value: Value | None) -> Array | None:
+    """Make an array that has the type of a value, and takes no memory."""
+    if value is None:
+        return None
+    return np.broadcast_to(np.zeros((), value.tensor.dtype.numpy), _shape(value))
+
+
+def _shape(value: Value) -> tuple[int, ...]:
+    return tuple(dim for dim in value.tensor.shape if isinstance(dim, int))
+
+
+def _operands(
+    op: Op[Any], graph: Graph, node: Node, inputs: Sequence[Held]
+) -> Iterator[list[HostValue]]:
+    """Yield operands for a node: drawn as samples are, then those that it has in a call.
+
+    Drawn ones come first: a call may be made with zeros, which hide a wrong index.
+    """
+    rng = np.random.default_rng(0)
+    draws = _draws(op, len(node.inputs))
+    yield [
+        None if value is None else _draw(drawn, value, rng)
+        for drawn, value in zip(draws, node.inputs, strict=True)
+    ]
+    if len(inputs) == len(graph.inputs):
+        before = Graph(graph.inputs, node.operands, name=graph.name)
+        present = iter(Interpreter(before)([fetched(value) for value in inputs]))
+        yield [None if value is None else next(present) for value in node.inputs]
+
+
+def _draws(op: Op[Any], count: int) -> list[Draw]:
+    """Find how samples draw each operand; the last of them stands for all that follow."""
+    found: dict[int, Draw] = {}
+    for sample in op.samples():
+        for place, drawn in enumerate(sample.operands):
+            if drawn is not None and not drawn.sequence:
+                found.setdefault(place, drawn)
+    last = found[max(found)] if found else Draw(())
+    return [found.get(place, last) for place in range(count)]
+
+
+def _draw(drawn: Draw, value: Value, rng: np.random.Generator) -> Array:
+    low, high = drawn.low, drawn.high
+    if drawn.values is not None and np.size(drawn.values) and value.tensor.dtype.kind != "complex":
+        low, high = float(np.min(drawn.values)), float(np.max(drawn.values))
+    own = replace(drawn, shape=_shape(value), values=None, low=low, high=high)
+    array: Array = replace(own, dtype=value.tensor.dtype).make(value.tensor.dtype, rng)
+    return array
