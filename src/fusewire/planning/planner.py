@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from fusewire.contract.backend import Device, Shapes
+from fusewire.contract.devices import CPU, DeviceName
 from fusewire.errors import EngineError, RefusedError
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import type_symbols
@@ -290,8 +291,16 @@ def _may_take(target: Target, node: Node, runs_control: bool) -> bool:
 
 
 def checks(target: Target | None, node: Node) -> bool:
-    """Tell whether an engine finds what a node does not allow; None is the host."""
-    return target is None or target.backend.info.checks(node.op)
+    """Tell whether an engine finds what a node does not allow; None is the host.
+
+    Only an engine's own CPU is believed to: kernels of a GPU go on with what is there, or stop the
+    whole device, and a provider's are not the engine's.
+    """
+    if target is None:
+        return True
+    name = DeviceName.of(target.device.id)
+    is_own = name.kind == CPU and not name.provider
+    return is_own and target.backend.info.checks(node.op)
 
 
 def taken_whole(target: Target, graph: Graph, instead_of: Target) -> Shapes | None:

@@ -23,16 +23,21 @@ from fusewire.contract.backend import (
     Refusal,
     Unavailable,
 )
+from fusewire.contract.buffer import Buffer
+from fusewire.contract.devices import CPU
 from fusewire.contract.script import Script, Scripted
 from fusewire.ir.graph import Array, Constant, Graph
+from fusewire.ir.types import TensorType
+
+_REINSTALL = "Reinstall torch, with the build for this device."
 
 
 @final
 class TorchBackend(Backend, ArtifactWriter, Scripted):
-    """Runs regions in eager mode on the CPU, with one lowering that Inductor shares."""
+    """Runs regions in eager mode, with one lowering that Inductor shares."""
 
     def __init__(self) -> None:
-        self._probed: Device | Unavailable | None = None
+        self._probed: list[Device | Unavailable] | None = None
 
     @property
     def info(self) -> BackendInfo:
@@ -49,6 +54,10 @@ class TorchBackend(Backend, ArtifactWriter, Scripted):
         """Contiguous arrays of the host."""
         return Exchange()
 
+    def exchange_on(self, device: Device) -> Exchange:
+        """GPUs have a memory of their own, where outputs stay."""
+        return self.exchange if device.kind == CPU else Exchange(memory=device.id)
+
     @property
     def lowerings(self) -> MutableMapping[str, Any]:
         """The table itself."""
@@ -57,28 +66,45 @@ class TorchBackend(Backend, ArtifactWriter, Scripted):
         return TABLE
 
     def probe(self) -> list[Device | Unavailable]:
-        """Run something tiny, once."""
+        """Run something tiny on the CPU, and on every GPU that PyTorch was built for, once."""
         if self._probed is None:
-            self._probed = self._tried()
-        return [self._probed]
+            self._probed = self._found()
+        return list(self._probed)
 
-    def _tried(self) -> Device | Unavailable:
+    def _found(self) -> list[Device | Unavailable]:
         if importlib.util.find_spec("torch") is None:
-            return Unavailable.not_installed(INFO, "torch")
+            return [Unavailable.not_installed(INFO, "torch")]
+        from fusewire.backends.torch.devices import asked_apart, built_for
+
+        own = self._tried(Device(CPU, platform.processor() or platform.machine()))
+        kind = built_for()
+        return [own, *(asked_apart(kind) if kind else ())]
+
+    def tried_gpus(self, kind: str) -> list[Device | Unavailable]:
+        """Start the GPUs of a kind, and run something tiny on each."""
+        from fusewire.backends.torch.devices import listed
+
+        return [self._tried(x) if isinstance(x, Device) else x for x in listed(kind)]
+
+    def _tried(self, device: Device) -> Device | Unavailable:
         from fusewire.contract.region import doubled
 
-        device = Device("cpu", platform.processor() or platform.machine())
-        found = doubled(self, device)
+        try:
+            found = doubled(self, device)
+        except RuntimeError as error:
+            reason = f"PyTorch could not add two numbers on {device.id}: {error}"
+            return Unavailable("broken", reason, _REINSTALL, device.id)
         if found == [2.0, 2.0]:
             return device
-        return Unavailable("wrong", f"PyTorch added 1 and 1 to {found}.", "Reinstall torch.")
+        reason = f"PyTorch added 1 and 1 to {found} on {device.id}."
+        return Unavailable("wrong", reason, _REINSTALL, device.id)
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what is in the lowering table."""
-        from fusewire.backends.torch.refusal import refuses
+        from fusewire.backends.torch.refusal import refuses_on
         from fusewire.contract.region import claim_by_table
 
-        return claim_by_table(graph, refuses, shapes="dynamic")
+        return claim_by_table(graph, refuses_on(device.kind), shapes="dynamic")
 
     def write_artifact(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the graph: there is nothing to compile."""
@@ -102,10 +128,30 @@ class TorchBackend(Backend, ArtifactWriter, Scripted):
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Make the steps of the graph; weights stay where they are."""
+        from fusewire.backends.torch.devices import place_of
         from fusewire.backends.torch.executable import TorchExecutable
         from fusewire.backends.torch.threads import threads_in
         from fusewire.ir.text import parse_graph
 
         held = {digest: Constant.of(array) for digest, array in weights.items()}
         graph = parse_graph(artifact.payload.decode(), held)
-        return TorchExecutable(graph, threads_in(artifact.launch))
+        place = place_of(device)
+        if place is None:
+            return TorchExecutable(graph, threads_in(artifact.launch))
+        from fusewire.backends.torch.resident import ResidentTorchExecutable
+
+        return ResidentTorchExecutable(graph, device.id, place)
+
+    def allocate(self, type_: TensorType, device: Device) -> Buffer | None:
+        """Make a tensor on a GPU; the CPU shares the memory of the host."""
+        if device.kind == CPU:
+            return None
+        from fusewire.backends.torch.devices import place_of
+        from fusewire.backends.torch.resident import TorchBuffer
+
+        return TorchBuffer.zeros(device.id, type_, place_of(device))
+
+    def fingerprint(self, device: Device) -> Mapping[str, str]:
+        """What is kept is text; times and verdicts are those of a chip."""
+        own = {} if device.kind == CPU else {"device": device.id, "chip": device.name}
+        return {"engine": INFO.version, **own}

@@ -9,7 +9,7 @@ from fusewire.process.wheels import installed
 INFO = BackendInfo(
     name="torch",
     version=installed("torch") or "none",
-    description="PyTorch in eager mode on the CPU; built once for any input size.",
+    description="PyTorch in eager mode; built once for any input size.",
     vendor="PyTorch Foundation",
     extra="torch",
     # Importing it takes two seconds, so others answer first.

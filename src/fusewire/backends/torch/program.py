@@ -116,17 +116,21 @@ def _applied(atom: Apply, sizes: Mapping[Symbol, Any]) -> Any:
 
 
 class Program:
-    """Runs a graph on tensors. Calls share nothing but constants, so threads may call at once."""
+    """Runs a graph on tensors. Calls share nothing but constants, so threads may call at once.
 
-    def __init__(self, graph: Graph) -> None:
-        builder = _Builder(graph)
+    ``place`` is the device of PyTorch that all tensors are on; None for the CPU.
+    """
+
+    def __init__(self, graph: Graph, place: Any = None) -> None:
+        builder = _Builder(graph, place)
         self.graph = graph
+        self._place = place
         self.steps = builder.steps
         self._start = builder.start
         # The place of every constant, by digest.
         self.constants = builder.constants
         self._outputs = tuple(builder.place(v) for v in graph.outputs)
-        self._bodies = {body: Program(body) for body in builder.bodies}
+        self._bodies = {body: Program(body, place) for body in builder.bodies}
         self._needs_sizes = any(step.needs_sizes for step in self.steps)
         self._calls = tuple(map(_call_of, self.steps))
 
@@ -170,7 +174,9 @@ class Program:
             if step.dims is not None:
                 outputs = step.function(*operands, sizes.of(step.dims))
             elif step.node is not None:
-                outputs = step.function(_Bodies(self._bodies, sizes), step.node, *operands)
+                outputs = step.function(
+                    _Bodies(self._bodies, sizes, self._place), step.node, *operands
+                )
                 outputs = outputs if isinstance(step.target, tuple) else outputs[0]
             else:
                 outputs = step.function(*operands)
@@ -213,9 +219,10 @@ def _put(values: list[Any], target: int | tuple[int, ...], outputs: Any) -> None
 class _Bodies:
     """Runs the subgraphs of a node, which see the sizes around them."""
 
-    def __init__(self, programs: Mapping[Graph, Program], sizes: Sizes) -> None:
+    def __init__(self, programs: Mapping[Graph, Program], sizes: Sizes, place: Any) -> None:
         self._programs = programs
         self._sizes = sizes
+        self.place = place
 
     def __call__(self, graph: Graph, operands: Sequence[Tensor]) -> list[Tensor]:
         return self._programs[graph](operands, self._sizes.symbols)
@@ -229,7 +236,8 @@ class _Bodies:
 class _Builder:
     """Numbers the values of a graph and makes its steps; place 0 is that of absent operands."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, place: Any) -> None:
+        self._on = place
         self.start: list[Any] = [None]
         self.bodies: list[Graph] = []
         self._places: dict[Value, int] = {}
@@ -254,7 +262,7 @@ class _Builder:
         digest = value.constant.digest
         if digest not in self.constants:
             tensor = entrance(value.tensor.dtype)(value.constant.array)
-            self.constants[digest] = self._room(tensor)
+            self.constants[digest] = self._room(tensor if self._on is None else tensor.to(self._on))
         return self.constants[digest]
 
     def _add(self, graph: Graph, steps: list[Step]) -> None:
@@ -287,8 +295,15 @@ class _Builder:
         lowered = TABLE[node.op](node)
         dims = lowered.dims if isinstance(lowered, Sized) else None
         function = lowered.function if isinstance(lowered, Sized) else lowered
+        if self._on is not None and not node.inputs:
+            function = _moved(function, self._on)
         target = tuple(made) if is_multiple(node) else made[0]
         return Step(_rounded(node, function), places, target, dims=dims, learned=learned)
+
+
+def _moved(function: Function, place: Any) -> Function:
+    """Bring what is made of sizes alone to a device."""
+    return lambda *sizes: function(*sizes).to(place)
 
 
 def is_multiple(node: Node) -> bool:

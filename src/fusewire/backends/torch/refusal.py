@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fusewire.backends.torch.lowering import CONTROL, TABLE
 from fusewire.backends.torch.lowering.contraction import MOST_AXES, is_plain_equation
 from fusewire.backends.torch.lowering.recurrent import is_plain_layer
 from fusewire.backends.torch.lowering.transformer import is_plain_attention
-from fusewire.dtypes import string, uint64
+from fusewire.dtypes import complex128, float64, string, uint64
 from fusewire.ir.graph import Graph, Node
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Trait
@@ -20,11 +22,27 @@ _ON_BITS_NAMES = """
     bitcast check reduce_sum reduce_prod cumsum cumprod matmul dot_general nonzero iota
 """
 _ON_BITS = frozenset(_ON_BITS_NAMES.split())
+# Dtypes that Apple's GPUs have no tensors of.
+_WIDE = (float64, complex128)
 _WHY = {
     "non_max_suppression": "PyTorch has it in torchvision only",
     "roi_align": "PyTorch has it in torchvision only",
     "unique": "PyTorch does not tell where each distinct element comes first",
 }
+
+
+def refuses_on(kind: str) -> Callable[[Node], str | None]:
+    """Give what says why a node is not taken on a kind of device."""
+    if kind == "metal":
+        return lambda node: _lacking(node, kind) or refuses(node)
+    return refuses
+
+
+def _lacking(node: Node, kind: str) -> str | None:
+    """Say which dtype a device has no tensors of; None if it has all that a node needs."""
+    types = [v.type for v in (*node.operands, *node.outputs)]
+    wide = [str(x.dtype) for x in types if isinstance(x, TensorType) and x.dtype in _WIDE]
+    return f"PyTorch has no {wide[0]} on {kind}." if wide else None
 
 
 def refuses(node: Node) -> str | None:

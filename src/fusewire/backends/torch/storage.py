@@ -103,11 +103,16 @@ def exit_of(of: DType) -> Callable[[Tensor], Array]:
     return found
 
 
+def beside(x: Tensor, array: Array) -> Tensor:
+    """Give an array as a tensor where another one is."""
+    return torch.from_numpy(array).to(x.device)
+
+
 def work(of: DType) -> Callable[[Tensor], Tensor] | None:
     """Give what brings an operand to the dtype in which a node computes; None if it is."""
     if is_small(of):
         table = torch.from_numpy(code_values(of).astype(np.float32))
-        return lambda x: table[x.to(torch.int64)]
+        return lambda x: table.to(x.device)[x.to(torch.int64)]
     if of in HALVES:
         return lambda x: x.to(torch.float32)
     return None
@@ -133,7 +138,7 @@ def encode(x: Tensor, of: DType, saturate: bool = False) -> Tensor:
 
     ``saturate`` gives the nearest finite value for what is beyond it.
     """
-    limits, codes, (zero, nan) = _tables(of, saturate)
+    limits, codes, (zero, nan) = (part.to(x.device) for part in _tables(of, saturate))
     wide = x.to(torch.float64)
     known = torch.where(torch.isnan(wide), 0.0, wide)
     found = codes[torch.searchsorted(limits, known, right=True)]

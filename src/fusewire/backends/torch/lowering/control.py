@@ -24,6 +24,9 @@ class Run(Protocol):
 
     def size(self, dim: Dim) -> int: ...
 
+    @property
+    def place(self) -> Any: ...
+
 
 Control: TypeAlias = Callable[..., Sequence[Tensor]]
 
@@ -56,7 +59,7 @@ def _stacked(run: Run, node: Node, rows: Sequence[Sequence[Tensor]], carries: in
     for place in range(carries, len(node.outputs)):
         of = output(node, place)
         shape = [run.size(dim) for dim in of.shape]
-        found.append(torch.zeros((0, *shape[1:]), dtype=CARRIERS[of.dtype]))
+        found.append(torch.zeros((0, *shape[1:]), dtype=CARRIERS[of.dtype], device=run.place))
     return found
 
 
@@ -82,10 +85,11 @@ def _loop(
     carries: Any = node.attrs["carries"]
     values, rest = operands[:carries], operands[carries:]
     most = None if trips is None else int(trips)
-    going = torch.tensor(True) if condition is None else condition
+    going = torch.tensor(True, device=run.place) if condition is None else condition
     rows: list[Sequence[Tensor]] = []
     while bool(going) and (most is None or len(rows) < most):
-        flag, *found = run(body, (torch.tensor(len(rows)), going, *values, *rest))
+        trip = torch.tensor(len(rows), device=run.place)
+        flag, *found = run(body, (trip, going, *values, *rest))
         values = tuple(found[:carries])
         rows.append(found[carries:])
         going = going if condition is None else flag

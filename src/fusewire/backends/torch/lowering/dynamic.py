@@ -56,7 +56,7 @@ def _pad(node: Node) -> Function:
     def function(x: Tensor, padding: Tensor, value: Tensor | None) -> Tensor:
         widths = padding.tolist()
         pairs = list(zip(widths[: x.dim()], widths[x.dim() :], strict=True))
-        return padded(x, fill if value is None else value, pairs, mode)
+        return padded(x, fill.to(x.device) if value is None else value, pairs, mode)
 
     return function
 
@@ -64,7 +64,7 @@ def _pad(node: Node) -> Function:
 def _range(start: Tensor, stop: Tensor, step: Tensor) -> Tensor:
     first, last, by = start.item(), stop.item(), step.item()
     count = max(-int(-(last - first) // by), 0) if by else 0
-    return torch.arange(count).to(start.dtype) * step + start
+    return torch.arange(count, device=start.device).to(start.dtype) * step + start
 
 
 TABLE: dict[str, Lower] = {

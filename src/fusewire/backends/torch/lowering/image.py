@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as PyTorch's own documentation has it
 
 from fusewire.backends.torch.lowering.signature import Function, Lower, Sized, output, sized
-from fusewire.backends.torch.storage import Tensor
+from fusewire.backends.torch.storage import Tensor, beside
 from fusewire.ir.graph import Array, Node
 from fusewire.ops.resampling import COORDINATES, ROUNDINGS, ResizedAxis, taps_of
 
@@ -52,13 +52,12 @@ def _resized(x: Tensor, attrs: Any, sizes: Sequence[int]) -> Tensor:
             continue
         if mode == "nearest":
             nearest = _nearest(axis, coordinates, attrs["rounding"])
-            x = torch.index_select(x, i, torch.from_numpy(nearest))
+            x = torch.index_select(x, i, beside(x, nearest))
             continue
         how = mode, attrs["cubic_a"], attrs["antialias"], attrs["exclude_outside"]
         column = (-1,) + (1,) * (x.dim() - 1 - i)
         parts = [
-            torch.index_select(x, i, torch.from_numpy(tap))
-            * torch.from_numpy(weight).to(x.dtype).reshape(column)
+            torch.index_select(x, i, beside(x, tap)) * beside(x, weight).to(x.dtype).reshape(column)
             for tap, weight in _taps(axis, coordinates, *how)
         ]
         x = sum(parts[1:], parts[0])

@@ -109,7 +109,7 @@ def _transform(function: Function) -> Lower:
         def transformed(x: Tensor, sizes: tuple[int, ...]) -> Tensor:
             # MKL refuses to transform nothing.
             if 0 in sizes:
-                return torch.zeros(sizes[1:], dtype=of)
+                return x.new_zeros(sizes[1:], dtype=of)
             return function(x, sizes[0], axis)
 
         # Without a length, the inverse of a real transform has an even one.

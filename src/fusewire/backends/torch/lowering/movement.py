@@ -20,7 +20,7 @@ from fusewire.backends.torch.lowering.signature import (
     sized,
     with_attrs,
 )
-from fusewire.backends.torch.storage import CARRIERS, Tensor, entrance
+from fusewire.backends.torch.storage import CARRIERS, Tensor, beside, entrance
 from fusewire.dtypes import DType
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
@@ -75,7 +75,7 @@ def _pad(node: Node) -> Function | Sized:
 
     def function(x: Tensor, value: Tensor | None, sizes: tuple[int, ...]) -> Tensor:
         pairs = tuple(zip(sizes[::2], sizes[1::2], strict=True))
-        return padded(x, fill if value is None else value, pairs, mode)
+        return padded(x, fill.to(x.device) if value is None else value, pairs, mode)
 
     return sized(tuple(itertools.chain.from_iterable(padding)), function)
 
@@ -99,7 +99,7 @@ def padded(x: Tensor, fill: Tensor, pairs: Sequence[tuple[int, int]], mode: str)
     for axis, (low, high) in enumerate(grown):
         if low or high:
             at = pad_positions(x.shape[axis], low, high, mode).astype(np.int64)
-            x = torch.index_select(x, axis, torch.from_numpy(at))
+            x = torch.index_select(x, axis, beside(x, at))
     return x
 
 
@@ -178,7 +178,7 @@ def _gather_nd(node: Node) -> Function:
     def function(x: Tensor, indices: Tensor) -> Tensor:
         outer, depth = indices.shape[:-1], indices.shape[-1]
         at = [
-            torch.arange(outer[i]).reshape((-1,) + (1,) * (len(outer) - 1 - i))
+            torch.arange(outer[i], device=x.device).reshape((-1,) + (1,) * (len(outer) - 1 - i))
             for i in range(batch)
         ]
         at += list(indices.to(torch.int64).unbind(-1)) if depth else []
@@ -217,7 +217,7 @@ def _scatter_nd(node: Node) -> Function:
         if reduction in ("set", "add"):
             return torch.index_put(x, at, updates, accumulate=reduction == "add")
         depth = len(at)
-        flat = torch.zeros(at[0].shape, dtype=torch.int64)
+        flat = torch.zeros_like(at[0])
         for i, part in enumerate(at):
             dim = x.shape[i]
             if bool(((part < -dim) | (part >= dim)).any()):
@@ -266,5 +266,5 @@ TABLE: dict[str, Lower] = {
     "scatter_elements": _scatter_elements,
     "scatter_nd": _scatter_nd,
     "dynamic_update_slice": plain(_dynamic_update_slice),
-    "shape_of": plain(lambda x: torch.tensor(x.shape, dtype=torch.int64)),
+    "shape_of": plain(lambda x: torch.tensor(x.shape, dtype=torch.int64, device=x.device)),
 }

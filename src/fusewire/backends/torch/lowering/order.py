@@ -55,7 +55,7 @@ def _searchsorted(right: bool) -> Function:
 
 def _nonzero(x: Tensor) -> Tensor:
     if x.dim() == 0:
-        return torch.zeros((0, int(bool(x))), dtype=torch.int64)
+        return x.new_zeros((0, int(bool(x))), dtype=torch.int64)
     return torch.nonzero(x).t()
 
 

@@ -62,7 +62,7 @@ def _extreme(reduce: Function, largest: bool) -> Lower:
             if x.numel():
                 return reduce(x, axes, keepdims)
             kept = [1 if i in axes else dim for i, dim in enumerate(x.shape)]
-            whole = torch.full(kept, start, dtype=x.dtype)
+            whole = x.new_full(kept, start)
             return whole if keepdims else whole.squeeze(axes)
 
         return function
@@ -79,7 +79,7 @@ def _position(find: Function) -> Lower:
             if not x.numel():
                 shape = list(x.shape)
                 shape[axis] = 1
-                found = torch.zeros(shape, dtype=torch.int64)
+                found = x.new_zeros(shape, dtype=torch.int64)
                 return found if keepdims else found.squeeze(axis)
             if x.dtype == torch.bool:
                 x = x.to(torch.uint8)

@@ -21,6 +21,11 @@ def is_plain_attention(node: Node) -> bool:
     return attrs["precision"] in (None, operand(node).dtype)
 
 
+def _count(x: Tensor) -> Tensor:
+    """Number the places of a sequence."""
+    return torch.arange(x.shape[2], device=x.device)
+
+
 def _attention(node: Node) -> Function | Sized:
     attrs: Any = node.attrs
     scale, causal, offset = attrs["scale"], attrs["causal"], attrs["offset"]
@@ -34,7 +39,7 @@ def _attention(node: Node) -> Function | Sized:
     is_bool = mask is not None and mask.tensor.dtype is bool_
 
     def function(q: Tensor, k: Tensor, v: Tensor, mask: Any, sizes: tuple[int, ...]) -> Tensor:
-        behind = torch.arange(q.shape[2])[:, None] + sizes[0] - torch.arange(k.shape[2])
+        behind = _count(q)[:, None] + sizes[0] - _count(k)
         seen = behind >= 0
         if mask is not None:
             seen = mask & seen if is_bool else torch.where(seen, mask, -torch.inf)

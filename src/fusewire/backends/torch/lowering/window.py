@@ -19,7 +19,7 @@ from fusewire.backends.torch.lowering.signature import (
     output,
     sized,
 )
-from fusewire.backends.torch.storage import Tensor
+from fusewire.backends.torch.storage import Tensor, beside
 from fusewire.ir.graph import Array, Node
 from fusewire.ops.window import Window, known
 
@@ -124,7 +124,7 @@ def _average_pool(node: Node) -> Function | Sized:
         return sized(output(node).shape, pooled)
 
     def function(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        counts = torch.from_numpy(_counts(window, tuple(x.shape), counts_padding))
+        counts = beside(x, _counts(window, tuple(x.shape), counts_padding))
         return _summed(window, x, shape) / counts.to(x.dtype)
 
     return sized(output(node).shape, function)
@@ -136,17 +136,17 @@ def _max_pool_with_indices(node: Node) -> Function | Sized:
 
     def function(x: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         best = x.new_full(shape, lowest)
-        found = torch.full(best.shape, -1, dtype=torch.int64)
+        found = x.new_full(shape, -1, dtype=torch.int64)
         spatial = tuple(x.shape[2:])
         plane = int(np.prod(spatial, dtype=np.int64))
         inside = np.ascontiguousarray(np.arange(plane).reshape(spatial, order=order))
-        places = _cells(window, torch.from_numpy(inside)[None, None], -1, shape[2:])
+        places = _cells(window, beside(x, inside)[None, None], -1, shape[2:])
         for cell, index in zip(_cells(window, x, 0, shape[2:]), places, strict=True):
             # Earlier cells win ties, and NaN wins over numbers.
             better = (found < 0) | (cell > best) | ((cell != cell) & (best == best))
             better = better & (index >= 0)
             best, found = torch.where(better, cell, best), torch.where(better, index, found)
-        images = torch.arange(x.shape[0] * x.shape[1]) * plane
+        images = torch.arange(x.shape[0] * x.shape[1], device=x.device) * plane
         images = images.reshape(*x.shape[:2], *[1] * len(spatial))
         return best, torch.where(found < 0, found, found + images)
 

@@ -1,0 +1,153 @@
+"""Tensors that stay in the memory of a GPU, and programs that run there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+
+from fusewire.backends.torch.devices import full_precision, wait_for
+from fusewire.backends.torch.program import Program, copied_outputs
+from fusewire.backends.torch.storage import (
+    CARRIERS,
+    Tensor,
+    entrance,
+    exit_of,
+    quiet_about_read_only,
+)
+from fusewire.contract.backend import Event, Executable, Held
+from fusewire.contract.buffer import Buffer, note_download, note_upload
+from fusewire.ir.graph import Array, Graph
+from fusewire.ir.types import TensorType
+
+
+@final
+class TorchBuffer(Buffer):
+    """A contiguous tensor on one device, in the dtype that carries its elements."""
+
+    def __init__(self, device: str, type_: TensorType, tensor: Tensor) -> None:
+        self._device = device
+        self._type = type_
+        self.tensor = tensor
+
+    @staticmethod
+    def zeros(device: str, type_: TensorType, place: Any) -> TorchBuffer:
+        """Make a buffer of zeros."""
+        shape: Any = type_.shape
+        carrier = CARRIERS[type_.dtype]
+        return TorchBuffer(device, type_, torch.zeros(shape, dtype=carrier, device=place))
+
+    @property
+    def device(self) -> str:
+        """The id of the device."""
+        return self._device
+
+    @property
+    def type(self) -> TensorType:
+        """Dtype and shape."""
+        return self._type
+
+    def read(self, offset: int = 0, count: int | None = None) -> Array:
+        """Copy to the host."""
+        self.require_open()
+        is_whole = offset == 0 and count is None
+        last = None if count is None else offset + count
+        part = self.tensor if is_whole else self.tensor.reshape(-1)[offset:last]
+        host = exit_of(self._type.dtype)(part.to("cpu", copy=True))
+        note_download(host.nbytes)
+        return host
+
+    def write(self, array: Array, offset: int = 0) -> None:
+        """Copy from the host."""
+        self.require_open()
+        note_upload(array.nbytes)
+        given = entrance(self._type.dtype)(array.reshape(-1))
+        self._put(given, offset)
+
+    def copy_within(self, source: Buffer, start: int, count: int, offset: int) -> bool:
+        """Copy elements on the device."""
+        if not isinstance(source, TorchBuffer) or source.type.dtype is not self._type.dtype:
+            return False
+        part = source.tensor.reshape(-1)[start : start + count]
+        self._put(part, offset)
+        return True
+
+    def _put(self, part: Tensor, offset: int) -> None:
+        # Tensors that a run made may be written to in this mode alone.
+        with torch.inference_mode():
+            self.tensor.reshape(-1)[offset : offset + part.numel()].copy_(part)
+
+    def extracted(self, offset: int, type_: TensorType) -> Buffer | None:
+        """Copy a part on the device."""
+        shape: Any = type_.shape
+        part = self.tensor.reshape(-1)[offset : offset + math.prod(shape)]
+        return TorchBuffer(self._device, type_, part.clone().reshape(shape))
+
+    def exporter(self) -> Any:
+        """Return the tensor; one whose elements are carried in another dtype stays here."""
+        is_carried = self.tensor.element_size() != self._type.dtype.numpy.itemsize
+        return None if is_carried or self._type.dtype.is_narrow else self.tensor
+
+    def release(self) -> None:
+        """Let go of the tensor: PyTorch frees it after what still runs on it."""
+        self.tensor = None
+
+
+@final
+class ResidentTorchExecutable(Executable):
+    """Runs a graph in eager mode on a device that has a memory of its own."""
+
+    def __init__(self, graph: Graph, device: str, place: Any) -> None:
+        quiet_about_read_only()
+        with torch.inference_mode():
+            self._program = Program(graph, place)
+        self._device, self._place = device, place
+        self._enters = [entrance(value.tensor.dtype) for value in graph.inputs]
+        self._dtypes = [value.tensor.dtype for value in graph.outputs]
+        self._copied = copied_outputs(graph)
+
+    @property
+    def is_reentrant(self) -> bool:
+        """Calls share nothing but weights, and the precision that a run is told."""
+        return bool(self._place.type != "cuda")
+
+    def run(self, inputs: Sequence[Held]) -> Event:
+        """Start a run: its outputs may be given to the next one before it is done."""
+        with torch.inference_mode(), full_precision(self._place):
+            pairs = zip(self._enters, inputs, strict=True)
+            found = self._program([self._shown(enter, x) for enter, x in pairs])
+            return _Started([self._held(i, x) for i, x in enumerate(found)], self._place)
+
+    def _shown(self, enter: Callable[[Array], Tensor], value: Any) -> Tensor:
+        if isinstance(value, TorchBuffer):
+            value.require_open()
+            return value.tensor
+        note_upload(value.nbytes)
+        # Of the host's memory, which the caller may write to as soon as this returns.
+        return enter(value).to(self._place, copy=True)
+
+    def _held(self, index: int, x: Tensor) -> Held:
+        x = x.clone(memory_format=torch.contiguous_format) if self._copied[index] else x
+        type_ = TensorType(self._dtypes[index], tuple(x.shape))
+        return TorchBuffer(self._device, type_, x.contiguous())
+
+
+@final
+class _Started(Event):
+    """A run whose outputs are promised."""
+
+    def __init__(self, outputs: list[Held], place: Any) -> None:
+        self._outputs = outputs
+        self._place = place
+
+    @property
+    def outputs(self) -> list[Held]:
+        """The buffers."""
+        return self._outputs
+
+    def wait(self) -> list[Held]:
+        """Block until the device has written them."""
+        wait_for(self._place)
+        return self._outputs
