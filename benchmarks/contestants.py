@@ -211,7 +211,8 @@ def steps(task: Task, inputs: Mapping[str, Array]) -> tuple[Any, Any]:
     quiet_about_read_only()
     reading = ModelSource(task.model).read(tuple(inputs.values()))
     graph = run_pipeline(reading.graph).graph
-    with torch.inference_mode():
+    # Not in inference mode: an export cannot hold constants that were made there.
+    with torch.no_grad():
         return Program(expand(graph, refuses).graph), torch
 
 
