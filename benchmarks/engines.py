@@ -13,9 +13,9 @@ of the file, and with --budget 90 or more its compiler too. That takes half a mi
 twice, bare and for Fusewire: --compile does it beforehand, beside other work if need be, and from
 the same checkout, because Fusewire's records are those of its code. What was compiled beforehand is
 timed bare whatever the budget; a small one leaves it out of what Fusewire chooses from, as it does
-for everybody. Fusewire chooses in an earlier
-process, with a cache that is empty but for Inductor's library, and a second process pays for the
-choice here.
+for everybody, and then it is timed beside the others, and not what ours is held against. Fusewire
+chooses in an earlier process, with a cache that is empty but for Inductor's library, and a second
+process pays for the choice here.
 Each contestant is a process (benchmarks/contestants.py) and gives arrays that the caller may keep;
 the parent asks them in turns for batches of 10 ms or one call, each when all others have gone
 quiet. The best bare engine runs twice: that is A/A. What a row came to is kept in
@@ -177,7 +177,8 @@ def measure(name: str, args: argparse.Namespace) -> Row:
     engines += ["xla", "numpy"] if name in WORKLOADS else []
     players = {who: player(who, who) for who in (*engines, "fusewire")}
     try:
-        row = timed(name, players, player, folder, args.seconds)
+        beside = ["inductor"] if args.budget < LONG_BUDGET else []
+        row = timed(name, players, player, folder, args.seconds, beside)
     except Gone as error:
         row = {
             "name": name,
@@ -215,8 +216,18 @@ def machine() -> str:
     return f"{said}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}"
 
 
-def timed(name: str, players: dict[str, Player], player: Any, folder: Path, seconds: float) -> Row:
-    """Check that all say the same, find the best bare engine, and time rounds."""
+def timed(
+    name: str,
+    players: dict[str, Player],
+    player: Any,
+    folder: Path,
+    seconds: float,
+    beside: Sequence[str],
+) -> Row:
+    """Check that all say the same, find the best bare engine, and time rounds.
+
+    Those beside are timed too, and not among the engines that Fusewire chooses from.
+    """
     row: Row = {"name": name, "is_zoo": name not in WORKLOADS, "bare": {}, "ready": {}}
     ready = {who: one.ready for who, one in players.items()}
     row["ready"] = ready
@@ -232,9 +243,9 @@ def timed(name: str, players: dict[str, Player], player: Any, folder: Path, seco
     bare = [who for who in able if who != "fusewire"]
     if "fusewire" not in able:
         return {**row, "verdict": "fail", "because": f"answers are {far['fusewire']:.2g} apart"}
-    match = Match({who: players[who] for who in able})
+    match = Match({who: players[who] for who in able}, beside)
     match.heats(bare)
-    best = min(bare, key=match.median)
+    best = min((who for who in bare if who not in beside), key=match.median)
     players["again"] = player(best, "again")
     match.final(best, players["again"], seconds)
     return {**row, **match.found(), **verdict(match)}

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from fusewire.options import LONG_BUDGET
+
 ENGINES = ("onnxruntime", "openvino", "torch", "inductor", "xla", "numpy")
 # The geometric mean of all rows may be this.
 BAR = 1.02
@@ -34,6 +36,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         "geometric_mean": means, "worst": max((row["ratio"] for row in timed), default=0.0),
         "wins": {engine: _wins(timed, engine) for engine in ENGINES},
         "speedup": {engine: _speedup(timed, engine) for engine in ENGINES},
+        "left_out": _left_out(timed),
         "cliffs": _cliffs(timed),
         "passes": bool(rows) and set(verdicts) == {"pass"} and means.get("all", math.inf) <= BAR,
     }  # fmt: skip
@@ -76,6 +79,19 @@ def _wins(rows: Sequence[Row], engine: str) -> dict[str, Any]:
         "lead": _mean(leads) if leads else None, "most": max(leads, default=None),
         "chosen": sum(row["choice"]["backend"] == engine for row in rows),
     }  # fmt: skip
+
+
+def _left_out(rows: Sequence[Row]) -> dict[str, Any]:
+    """Tell how far Inductor is ahead of ours where the budget left it out of the choice."""
+    found = [
+        row["ours"]["seconds"] / row["bare"]["inductor"]["seconds"]
+        for row in rows
+        if "inductor" in row["bare"] and row["budget"] < LONG_BUDGET
+    ]
+    ahead = [times for times in found if times > 1]
+    if not found:
+        return {}
+    return {"rows": len(ahead), "of": len(found), "lead": _mean(ahead) if ahead else None}
 
 
 def _cliffs(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -136,6 +152,12 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
                 f"(95% interval {low:.2f}-{high:.2f}, {gain['rows']} rows, "
                 f"{gain['refused']} without it)."
             )
+    if ahead := found["left_out"]:
+        lines.append(
+            f"inductor, which a search of this budget leaves out because it compiles for half a "
+            f"minute, is ahead of what was chosen in {ahead['rows']} of {ahead['of']} rows"
+            + (f": {ahead['lead']:.2f} times, geometric mean." if ahead["rows"] else ".")
+        )
     cliffs = "; ".join(f"{x['engine']} on {x['row']} {x['times']:.1f}" for x in found["cliffs"])
     return [*lines, f"Cliffs avoided, {CLIFF:.0f} times or more: {cliffs or 'none'}."]
 

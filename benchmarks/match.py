@@ -110,10 +110,11 @@ class Player:
 
 
 class Match:
-    """Rounds of players: samples by name."""
+    """Rounds of players: samples by name. Those beside are timed, and no measure for ours."""
 
-    def __init__(self, players: Mapping[str, Player]) -> None:
+    def __init__(self, players: Mapping[str, Player], beside: Sequence[str] = ()) -> None:
         self.players = dict(players)
+        self.beside = tuple(beside)
         self.samples: dict[str, list[float]] = {}
         self.twice = ""
         self.disturbed = 0
@@ -146,7 +147,8 @@ class Match:
         close = [
             who
             for who in self.samples
-            if who not in ("fusewire", "again") and len(self.samples[who]) == self.rounds
+            if who not in ("fusewire", "again", *self.beside)
+            and len(self.samples[who]) == self.rounds
         ]
         return min(close, key=self.median)
 
