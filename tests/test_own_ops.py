@@ -20,6 +20,7 @@ from onnx import TensorProto, helper
 import fusewire as fw
 from fusewire.backends.triton.engine import TritonBackend
 from fusewire.backends.webgpu.engine import WebGpuBackend
+from fusewire.backends.webgpu.outside import call_refusal
 from fusewire.backends.webgpu.program import Program
 from fusewire.cli import main
 from fusewire.contract.backend import Config
@@ -467,6 +468,9 @@ def test_artifact_of_a_kernel_that_is_gone_is_refused(installed: Install) -> Non
         ({"configurations": ({"width": 1}, {"height": 1})}, "all with the same names"),
         ({"workgroup": ("height",)}, "'height' is not a number"),
         ({"grid": (Cover("z"),)}, "covers 'z', which is not a tensor"),
+        ({"configurations": ({"out": 1},)}, "name 'out', which is a tensor of it"),
+        ({"configurations": ({"x_size": 1},)}, "'x_size', which is a constant about its tensor x"),
+        ({"configurations": ({"out_shape0": 1},)}, "a constant about its tensor out"),
         ({"source": "fn first() { x; out; }"}, "exactly one `fn main"),
         ({"source": "@compute fn main() { x; out; }"}, "leave @compute out"),
     ],
@@ -493,3 +497,46 @@ def test_kernel_of_another_kind_or_for_an_op_of_ours_is_refused(installed: Insta
         table["add"] = WebGpuKernels.lowerings[INTERLEAVE]
     with pytest.raises(RegistryError, match="has the inputs x, y, and the op takes x"):
         table[GELU2] = WebGpuKernels.lowerings[INTERLEAVE]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            {"configurations": ({"slope": 4},)},
+            "'slope' is an attribute of example_ops.gelu2, and a number in the configurations",
+        ),
+        (
+            {"inputs": ("slope",), "source": "fn main() { out[0] = slope[0]; }"},
+            "has the attribute 'slope', which is a tensor of it in its WgslKernel",
+        ),
+    ],
+)
+def test_constants_of_a_kernel_that_have_one_name_are_refused(
+    installed: Install, change: Any, says: str
+) -> None:
+    installed()
+    fields: dict[str, Any] = {
+        "source": "fn main() { out[0] = x[0] * f32(slope); }",
+        "inputs": ("x",),
+        "outputs": ("out",),
+        "grid": (1,),
+    }
+    with pytest.raises(RegistryError, match=says):
+        WebGpuBackend().lowerings[GELU2] = WgslKernel(**{**fields, **change})
+
+
+def test_attribute_that_wgsl_cannot_write_leads_to_the_expansion(installed: Install) -> None:
+    package = installed("__init__.py", "slope: float = 1.702", "slope: float | int = 1.702")
+    from example_ops.kernels import WebGpuKernels
+
+    backend = WebGpuBackend()
+    attach(backend, WebGpuKernels())
+    spec = fw.Spec((8,), "float32")
+    graph = fw.trace(lambda x: package.gelu2(x, slope=5_000_000_000), spec)
+    device = first_device(backend)
+    refused = call_refusal(graph.nodes[0], WebGpuKernels.lowerings[GELU2], device)
+    assert refused == f"slope of {GELU2} is 5000000000, and a constant of WGSL has 32 bits."
+    # What the op is made of runs in its place.
+    assert not any("fn gelu2" in text for text in backend.lower(graph, device, Config()).kernels)
+    backend.close()

@@ -92,11 +92,6 @@ class EventLog:
         """Whether anybody wants to know what engines do within a run, at the cost of asking."""
         return any(events.wants_kernels for events in self.lists)
 
-    def is_last_for_kernels(self, events: EventList) -> bool:
-        """Tell whether nobody wants kernels once this list collects no longer."""
-        others = [other for other in self.lists if other is not events]
-        return events.wants_kernels and not any(other.wants_kernels for other in others)
-
     def begin(self, events: EventList) -> None:
         """Have a list collect from now on."""
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import threading
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -226,6 +227,54 @@ def test_kernels_of_onnxruntime_lie_in_their_regions() -> None:
     with fw.profile() as p:
         program(x)
     assert "kernel" not in _kinds(p)
+
+
+def test_profile_that_ends_beside_a_call_leaves_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    x = np.ones((128, 128), np.float32)
+    program = fw.compile(lambda x: np.tanh(x @ x), x, backend="onnxruntime", level=0)
+    program(x)
+    program(x)
+    is_over = threading.Event()
+
+    def call() -> None:
+        while not is_over.is_set():
+            program(x)
+
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    profiles = [fw.profile(kernels=True) for _ in range(20)]
+    for profile in profiles:
+        with profile:
+            program(x)
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    assert any("kernel" in _kinds(profile) for profile in profiles)
+    assert list(tmp_path.glob("fusewire-profile-*")) == []
+    runner: Any = program.entry((x,)).runner
+    (loaded,) = runner._runners[0]._made.values()
+    assert loaded._executable.profiler._opened is None
+
+
+def test_kernels_of_a_profile_around_another_lie_in_their_own_regions() -> None:
+    x = np.ones((128, 128), np.float32)
+    program = fw.compile(lambda x: np.tanh(x @ x), x, backend="onnxruntime", level=0)
+    program(x)
+    program(x)
+    with fw.profile(kernels=True) as p:
+        program(x)
+        with fw.profile(kernels=True):
+            program(x)
+        program(x)
+    regions = [event for event in p.events if event.kind == "region"]
+    kernels = [event for event in p.events if event.kind == "kernel"]
+    for region in regions:
+        mine = [kernel for kernel in kernels if _inside(kernel, region)]
+        assert sum("MatMul" in kernel.name for kernel in mine) == 1
 
 
 def test_kernels_of_openvino_lie_in_their_regions() -> None:

@@ -13,7 +13,7 @@ import ast
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, final
 
@@ -192,6 +192,8 @@ def _check(kernel: _Launched) -> None:
         for name, value in chosen.items():
             if not _WORD.fullmatch(name) or type(value) is not int or value < 0:
                 raise _wrong(kernel, f"{name}={value!r} is not a name and a number.")
+    if taken := _collision(kernel.configurations[0], names):
+        raise _wrong(kernel, f"its configurations name {taken}. Rename it there.")
     if not 1 <= len(kernel.grid) <= 3:
         raise _wrong(kernel, f"grid={kernel.grid} has not one to three sizes.")
     covers = [x for x in kernel.grid if isinstance(x, Cover)]
@@ -199,6 +201,17 @@ def _check(kernel: _Launched) -> None:
         raise _wrong(kernel, f"the grid covers {strange[0]!r}, which is not a tensor of it.")
     sizes = [x.by if isinstance(x, Cover) else x for x in kernel.grid]
     _check_sizes(kernel, sizes)
+
+
+def _collision(names: Iterable[str], tensors: Sequence[str]) -> str | None:
+    """Say which of these names a tensor of a kernel, or a constant about one, has; None if none."""
+    for name in names:
+        base = re.sub(r"_(size|shape\d*)$", "", name)
+        if name in tensors:
+            return f"{name!r}, which is a tensor of it"
+        if base != name and base in tensors:
+            return f"{name!r}, which is a constant about its tensor {base}"
+    return None
 
 
 def _check_sizes(kernel: _Launched, sizes: Sequence[int | str]) -> None:
@@ -236,12 +249,25 @@ class KernelTable(MutableMapping[str, Source], Generic[Source]):
                 f"{name} is an op of Fusewire, which has kernels of its own. Bind kernels to ops "
                 "of your package."
             )
-        operands, variadic, _ = get_op(name).parameters
+        operands, variadic, attributes = get_op(name).parameters
         if variadic is not None or len(operands) != len(kernel.inputs):
             takes = f"*{variadic}" if variadic else ", ".join(operands)
             raise RegistryError(
                 f"The {self._kind.__name__} of {name} has the inputs {', '.join(kernel.inputs)}, "
                 f"and the op takes {takes}."
+            )
+        tensors = (*kernel.inputs, *kernel.outputs)
+        if taken := _collision(attributes, tensors):
+            raise RegistryError(
+                f"The op {name} has the attribute {taken} in its {self._kind.__name__}. Constants "
+                "of a kernel need distinct names: rename the tensor."
+            )
+        both = [number for number in kernel.configurations[0] if number in attributes]
+        if both:
+            raise RegistryError(
+                f"{both[0]!r} is an attribute of {name}, and a number in the configurations of its "
+                f"{self._kind.__name__}: the source could not tell which it reads. Rename it in "
+                "the configurations."
             )
         self._kernels[name] = kernel
 

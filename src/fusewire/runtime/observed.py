@@ -16,7 +16,7 @@ from fusewire.contract.backend import Done, Event, Held
 from fusewire.contract.buffer import Buffer
 from fusewire.contract.profiling import KernelTime, Profiled
 from fusewire.errors import EngineError
-from fusewire.events import EVENTS, RawEvent
+from fusewire.events import EVENTS, EventList, RawEvent
 from fusewire.process.guard import guarded
 from fusewire.runtime.plan import Region
 
@@ -42,14 +42,30 @@ class ObservedRun:
         self._profiled = executable if isinstance(executable, Profiled) else None
         # The runs whose kernels the engine may tell of at the end.
         self._runs: deque[RawEvent] = deque(maxlen=_MOST_RUNS)
+        self._lock = threading.Lock()
+        self._running = 0
+        self._has_begun = False
+        # Who learns of kernels that are known only at the end; None before it.
+        self._late: tuple[EventList, ...] | None = None
+
+    def fits(self, run: Callable[[Sequence[Held]], Event], executable: object) -> bool:
+        """Tell whether it runs this, and asks that executable for its kernels."""
+        return self._run == run and self._profiled is (
+            executable if isinstance(executable, Profiled) else None
+        )
 
     def __call__(self, inputs: Sequence[Held]) -> Event:
         """Run to the end: a device would go on beside what comes next."""
+        if not self._start():
+            # The profile ended after this call had found its run.
+            return self._run(inputs)
+        try:
+            return Done(self._observed(inputs))
+        finally:
+            self._finish()
+
+    def _observed(self, inputs: Sequence[Held]) -> list[Held]:
         kernels: Sequence[KernelTime] = ()
-        if self._profiled is not None and not self._runs:
-            about = {"backend": self._backend, "device": self._device}
-            with EVENTS.span("load", self._title, purpose="to measure kernels", **about):
-                self._profiled.begin_profile()
         start = perf_counter()
         if self._profiled is None:
             outputs = self._run(inputs).wait()
@@ -61,20 +77,61 @@ class ObservedRun:
         EVENTS.add(region)
         if self._profiled is not None:
             self._runs.append(region)
-            self._note(kernels, [region])
-        return Done(outputs)
+            self._note(kernels, [region], EVENTS.lists)
+        return outputs
 
-    def end(self) -> None:
-        """Let go of what only profiles need, and note kernels that are known only now."""
+    def _start(self) -> bool:
+        """Count a run, and have the engine begin at the first; False after the end."""
+        with self._lock:
+            if self._late is not None:
+                return False
+            self._running += 1
+            is_first, self._has_begun = not self._has_begun, True
+        if is_first and self._profiled is not None:
+            about = {"backend": self._backend, "device": self._device}
+            try:
+                with EVENTS.span("load", self._title, purpose="to measure kernels", **about):
+                    self._profiled.begin_profile()
+            except BaseException:
+                self._finish()
+                raise
+        return True
+
+    def _finish(self) -> None:
+        """Count the end of a run; the last one after the end of the profile ends it here too."""
+        with self._lock:
+            self._running -= 1
+            late = self._late if self._running == 0 else None
+        if late is not None:
+            self._end(late)
+
+    def end(self, lists: tuple[EventList, ...]) -> None:
+        """Let go of what only profiles need, once no run has it any more; safe to repeat.
+
+        ``lists`` learn of kernels that are known only then.
+        """
+        with self._lock:
+            is_idle = self._late is None and self._running == 0
+            self._late = lists if self._late is None else self._late
+        if is_idle:
+            self._end(lists)
+
+    def _end(self, lists: tuple[EventList, ...]) -> None:
         if self._profiled is None:
             return
         runs = sorted(self._runs, key=lambda run: run.start)
         self._runs.clear()
         with suppress(EngineError):
             profiled = self._profiled
-            self._note(guarded(self._backend, "run", "a region", profiled.end_profile), runs)
+            kernels = guarded(self._backend, "run", "a region", profiled.end_profile)
+            self._note(kernels, runs, lists)
 
-    def _note(self, kernels: Sequence[KernelTime], runs: Sequence[RawEvent]) -> None:
+    def _note(
+        self,
+        kernels: Sequence[KernelTime],
+        runs: Sequence[RawEvent],
+        lists: tuple[EventList, ...],
+    ) -> None:
         """Note kernels within the runs that they are parts of."""
         starts = [run.start for run in runs]
         for kernel in kernels:
@@ -85,15 +142,15 @@ class ObservedRun:
                 return
             begun = min(max(kernel.start, run.start), run.end)
             ended = min(begun + max(kernel.seconds, 0.0), run.end)
-            EVENTS.add(
-                run._replace(
-                    kind="kernel",
-                    name=kernel.name,
-                    start=begun,
-                    end=ended,
-                    details={"engine_seconds": kernel.seconds},
-                )
+            event = run._replace(
+                kind="kernel",
+                name=kernel.name,
+                start=begun,
+                end=ended,
+                details={"engine_seconds": kernel.seconds},
             )
+            for events in lists:
+                events.add(event)
 
 
 @final

@@ -91,10 +91,9 @@ class Profile:
         trace: TracebackType | None,
     ) -> None:
         self._end = time.perf_counter()
-        if EVENTS.is_last_for_kernels(self._list):
-            LOADED.end_profiles()
         EVENTS.end(self._list)
-        _choose_runs()
+        # Other calls go on meanwhile: none may find a run that is observed after that has ended.
+        _choose_runs((self._list,))
         self._state = "done"
         from fusewire.runtime.telemetry import send
 
@@ -279,9 +278,9 @@ def _named(name: Name, backend: str) -> str:
         return backend
 
 
-def _choose_runs() -> None:
+def _choose_runs(ended: tuple[EventList, ...] = ()) -> None:
     """Have all programs and executables be observed, or no longer."""
-    LOADED.choose_runs()
+    LOADED.choose_runs(ended)
     for program in _programs():
         if not program.observe(_WAIT_SECONDS):
             threading.Thread(target=program.observe, daemon=True, name="fusewire-profile").start()

@@ -16,7 +16,7 @@ from numpy import ndarray
 from fusewire.contract.backend import Done, Event, Exchange, Executable, Held
 from fusewire.contract.buffer import Buffer
 from fusewire.errors import EngineError, EngineRaised, FusewireError
-from fusewire.events import EVENTS
+from fusewire.events import EVENTS, EventList
 from fusewire.ir.dims import Dim, Symbol
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import TensorType, type_symbols
@@ -126,20 +126,24 @@ class Loaded:
         self._counted = None
         self.choose_run()
 
-    def choose_run(self) -> None:
-        """Have the next calls be counted and observed as they should be now."""
+    def choose_run(self, ended: tuple[EventList, ...] = ()) -> None:
+        """Have the next calls be counted and observed as they should be now.
+
+        ``ended`` are the events of a profile that has ended: an engine that was asked for its
+        kernels may know them only now.
+        """
         run = self._counted or self._plain_parts[0]
+        before = self.parts[0]
         if EVENTS.is_on and self._region is not None:
             may_ask = EVENTS.wants_kernels and not self.is_counted
             executable = self._executable if may_ask else None
+            if isinstance(before, ObservedRun) and before.fits(run, executable):
+                return
             run = ObservedRun(run, self._plain_parts[-1], self._region, executable)
         is_plain = run is self._plain_parts[0]
         self.parts = self._plain_parts if is_plain else (run, *self._plain_parts[1:])
-
-    def end_profile(self) -> None:
-        """Have an engine that was asked for its kernels tell what it knows at the end."""
-        if isinstance(self.parts[0], ObservedRun):
-            self.parts[0].end()
+        if isinstance(before, ObservedRun):
+            before.end((*ended, *EVENTS.lists))
 
     def updating(self, updates: Updates) -> Callable[[Sequence[Held]], Event]:
         """Return what runs it and may write outputs over inputs; not while calls are counted."""
@@ -176,19 +180,12 @@ class LoadedSet:
         if EVENTS.is_on:
             loaded.choose_run()
 
-    def choose_runs(self) -> None:
+    def choose_runs(self, ended: tuple[EventList, ...] = ()) -> None:
         """Have all be observed, or no longer, after a profile has begun or ended."""
         with self._lock:
             items = list(self._items)
         for loaded in items:
-            loaded.choose_run()
-
-    def end_profiles(self) -> None:
-        """Have engines that were asked for their kernels tell what they know at the end."""
-        with self._lock:
-            items = list(self._items)
-        for loaded in items:
-            loaded.end_profile()
+            loaded.choose_run(ended)
 
     def forget_lock(self) -> None:
         """Start with a new lock in a forked process: a thread may have held the old one."""

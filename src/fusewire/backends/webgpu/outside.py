@@ -86,6 +86,9 @@ def call_refusal(node: Node, kernel: WgslKernel, device: Device) -> str | None:
             return lacking(of, features)
         if storage_of(of, features).lanes > 1:
             return f"A kernel in WGSL reads whole words, and several {of.name} lie in one."
+    for name, number in node.attrs.items():
+        if type(number) is int and not -(1 << 31) <= number < 1 << 32:
+            return f"{name} of {node.op} is {number}, and a constant of WGSL has 32 bits."
     most = device.facts["max_bindings"]
     assert isinstance(most, int)
     if len(node.operands) + len(node.outputs) > most:
