@@ -1,6 +1,7 @@
 """Backends that are right, and slow at one op: ``hills`` at ``cos``, ``dales`` at ``sin``.
 
-``plains`` is as slow at both, so that nothing is gained by leaving an engine for it.
+``plains`` is as slow at both, so that nothing is gained by leaving an engine for it. ``mesa`` and
+``butte`` are slow at ``tanh`` and ``sin``, and ``mesa`` refuses ``sin``.
 """
 
 import time
@@ -37,8 +38,8 @@ SECONDS = 0.02
 class CliffBackend(Backend):
     """Runs everything as the reference does, and sleeps for each op of a kind."""
 
-    def __init__(self, name: str, slow: Sequence[str]) -> None:
-        self._name, self._slow = name, slow
+    def __init__(self, name: str, slow: Sequence[str], refused: Sequence[str] = ()) -> None:
+        self._name, self._slow, self._refused = name, slow, refused
         self._inner = ChaosBackend("none")
 
     @property
@@ -64,7 +65,10 @@ class CliffBackend(Backend):
         return [Device("cpu", self._name)]
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
-        return claim_by_table(graph, lambda node: None, "dynamic")
+        refused = f"{self._name} does not go there."
+        return claim_by_table(
+            graph, lambda node: refused if node.op in self._refused else None, "dynamic"
+        )
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         given = config.checked(self._name, self.options)
@@ -96,3 +100,5 @@ class _Sleeping(Executable):
 hills = partial(CliffBackend, "hills", ["cos"])
 dales = partial(CliffBackend, "dales", ["sin"])
 plains = partial(CliffBackend, "plains", ["cos", "sin"])
+mesa = partial(CliffBackend, "mesa", ["tanh", "sin"], ["sin"])
+butte = partial(CliffBackend, "butte", ["tanh", "sin"])

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 
 import fusewire as fw
+from fusewire.choosing.overlap import Overlap
+from fusewire.choosing.race import Race, RaceResult
 from fusewire.contract.backend import Artifact
 from fusewire.errors import (
     BundleWarning,
@@ -27,6 +29,7 @@ from fusewire.errors import (
     OptionsError,
     SignatureError,
 )
+from fusewire.planning.target import Target
 from fusewire.records.bundles import (
     Bundle,
     NewSection,
@@ -448,3 +451,45 @@ def test_what_does_not_fit_is_said_once(tmp_path: Path) -> None:
     variables = {**os.environ, "FUSEWIRE_CACHE": str(tmp_path / "cache")}
     ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
     assert ended.stderr.count("is used as data") == 1
+
+
+def branches(x: Any) -> Any:
+    return np.tanh(x @ x) + np.exp(x @ x.T)
+
+
+def in_any_case(
+    self: Overlap, result: RaceResult, race: Race, engines: Sequence[Target]
+) -> RaceResult:
+    """Run the branches at the same time, with a thread each, whatever that gains."""
+    del race
+    found = [self._concurrent(candidate) for candidate in self._placed(engines)]
+    chosen = replace(next(x for x in found if x is not None), threads=1)
+    trial = self.runner.attempt(chosen, self.inputs)
+    return replace(result, chosen=chosen, trials={**result.trials, chosen.name: trial})
+
+
+@pytest.mark.parametrize("is_signed", [True, False])
+def test_regions_run_at_the_same_time_from_a_bundle_too(
+    is_signed: bool, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Overlap, "improve", in_any_case)
+    x = np.eye(8, dtype=np.float32)
+    fw.save_onnx(fw.trace(branches, fw.Spec(x.shape, "float32")), tmp_path / "model.onnx")
+    options: Any = {"level": 2, "start": "measured", "budget_seconds": 60.0}
+    answers = []
+    for _ in range(2):
+        # The second one is a warm start.
+        with fw.compile(tmp_path / "model.onnx", **options) as program:
+            answers += [program(x), program(x)]
+            assert program.why().is_concurrent
+            program.save(tmp_path / "model.fw", weights=True, key=key if is_signed else None)
+    elsewhere(monkeypatch, tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BundleWarning)
+        opened = fw.open(tmp_path / "model.fw")
+    answers += [opened(x) for _ in range(3)]
+    for answer in answers:
+        np.testing.assert_array_equal(answer, answers[0])
+    assert opened.why().is_concurrent
+    assert opened.plan.turns
+    opened.close()

@@ -102,7 +102,10 @@ class _Rebuilding:
         # The options of others must be empty, or what their backends offer.
         targets = targets_of(choice, context.finder)
         if targets is not None and not all(map(self._is_offered, targets[1:])):
-            choice, targets = replace(choice, others=(), placing=()), targets[:1]
+            choice, targets = (
+                replace(choice, others=(), placing=(), is_concurrent=False, threads=None),
+                targets[:1],
+            )
         if targets is None:
             places = " or ".join(f"{x.backend} has no device {x.device}" for x in choice.places)
             raise RefusedError(f"{places} here.")
@@ -113,8 +116,8 @@ class _Rebuilding:
         may_fall_back = context.options.fallback != "error"
         graph, fallback = self.reading.graph, reference_target()
         planned = plan_choice(choice, graph, targets, fallback, may_fall_back)
-        own = form, choice.options, tuple(others)
-        return Candidate(target, planned, *own, placing=choice.placing)
+        own = form, choice.options, tuple(others), False, choice.placing
+        return Candidate(target, planned, *own, choice.is_concurrent, choice.threads)
 
     def _allowed_options(self, target: Target) -> dict[str, Any]:
         """Keep only options that the backend itself offers: others might name files."""

@@ -14,9 +14,10 @@ from fusewire.choosing.baseline import Baseline, is_usable
 from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge
+from fusewire.choosing.overlap import Overlap
 from fusewire.choosing.quiet import CallWatch
 from fusewire.choosing.race import LEAST_SECONDS, ORDER, Progress, Race, RaceResult, worth
-from fusewire.choosing.split import Splitting
+from fusewire.choosing.split import Splitting, whole_seconds
 from fusewire.choosing.tune import Tuning
 from fusewire.contract.backend import Config
 from fusewire.contract.model_file import ModelFile
@@ -361,14 +362,29 @@ def _race_engines(
     )
     try:
         result = race.run(question.candidates())
-        if question.splits:
-            result = _splitting(question, runner, findings, budget).improve(result, race)
+        result = _divided(question, runner, findings, budget, result, race)
         if question.tunes:
             result = _tuning(question, runner, findings, budget).improve(result, race)
         findings.keep_artifact(result.trials[result.chosen.name])
         return _with_left_out(question, result)
     finally:
         runner.close()
+
+
+def _divided(
+    question: Question,
+    runner: TrialRunner,
+    findings: Findings,
+    budget: DecisionBudget,
+    result: RaceResult,
+    race: Race,
+) -> RaceResult:
+    """Split the graph over engines, if asked to, and run regions at the same time, if faster."""
+    engines: list[Target] = []
+    if question.splits:
+        engines = [target for target, _ in whole_seconds(result)]
+        result = _splitting(question, runner, findings, budget).improve(result, race)
+    return _overlap(question, runner, budget).improve(result, race, engines)
 
 
 def _with_left_out(question: Question, result: RaceResult) -> RaceResult:
@@ -396,6 +412,21 @@ def _splitting(
         question.max_crossings,
         question.progress,
         question.seed,
+    )
+
+
+def _overlap(question: Question, runner: TrialRunner, budget: DecisionBudget) -> Overlap:
+    return Overlap(
+        question.graph,
+        question.inputs,
+        runner,
+        question.config,
+        question.fallback,
+        budget.start,
+        budget.seconds,
+        question.may_fall_back,
+        question.max_crossings,
+        question.progress,
     )
 
 
@@ -506,7 +537,7 @@ def _recall(
         return None
     first, *others = targets
     own = choice.form, choice.options, tuple(others), choice.is_reduced, choice.placing
-    candidate = Candidate(first, planned, *own)
+    candidate = Candidate(first, planned, *own, choice.is_concurrent, choice.threads)
     if findings.reconsider(candidate) or findings.fault(candidate) is not None:
         records.drop(key)
         return None

@@ -656,6 +656,12 @@ def lead(result: RaceResult, before: Candidate) -> float:
     return 1.0 if before.name in result.ties or found <= 1 + (result.noise or 0.0) else found
 
 
+def unbeaten(rematch: RaceResult, chosen: Candidate) -> RaceResult:
+    """Return the result of a rematch with what was chosen before it."""
+    rows = tuple(replace(row, is_chosen=row.name == chosen.name) for row in rematch.tried)
+    return replace(rematch, tried=rows, chosen=chosen, ties=())
+
+
 def failed_status(error: FusewireError) -> str:
     """Return the status of a candidate that gave no answer."""
     if isinstance(error, BackendKilled):

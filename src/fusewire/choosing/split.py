@@ -20,7 +20,7 @@ import numpy as np
 
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.measure import Comparison, Timing
-from fusewire.choosing.race import ORDER, Progress, Race, RaceResult, is_plain, lead
+from fusewire.choosing.race import ORDER, Progress, Race, RaceResult, is_plain, lead, unbeaten
 from fusewire.choosing.tune import drawn
 from fusewire.contract.backend import Config
 from fusewire.errors import FusewireError, NoneRightError
@@ -86,10 +86,7 @@ class Splitting:
             self.notes.append(f"The split is {gain:.2f} times as fast as {result.chosen.name}.")
             return self._kept(rematch, result)
         self.notes.append(f"No split beats {result.chosen.name} by more than the noise.")
-        rows = tuple(
-            replace(row, is_chosen=row.name == result.chosen.name) for row in rematch.tried
-        )
-        return self._kept(replace(rematch, tried=rows, chosen=result.chosen, ties=()), result)
+        return self._kept(unbeaten(rematch, result.chosen), result)
 
     def _kept(self, result: RaceResult, first: RaceResult) -> RaceResult:
         notes = tuple(dict.fromkeys((*result.notes, *self.notes)))
@@ -98,7 +95,7 @@ class Splitting:
 
     def _splits(self, result: RaceResult) -> list[Candidate]:
         """Make the plans of the cheapest ways to split the graph."""
-        whole = self._whole_seconds(result)[:_ENGINES]
+        whole = whole_seconds(result)[:_ENGINES]
         engines = [engine for engine, _ in whole]
         sizes = dict(bindings_of(self.graph, self.inputs))
         parts = segments(self.graph, sizes, _SEGMENTS) if len(engines) > 1 else []
@@ -116,19 +113,6 @@ class Splitting:
                 f"No split of {len(parts)} segments promises a gain{about} that is worth a race."
             )
         return self._plans(parts, engines, worth)
-
-    def _whole_seconds(self, result: RaceResult) -> list[tuple[Target, float]]:
-        """List engines that may take part, the fastest first, with seconds for the whole graph."""
-        found: dict[str, tuple[Target, float]] = {}
-        rows = [row for row in result.tried if row.name in result.trials and row.status in ORDER]
-        for row in sorted(rows, key=lambda row: row.seconds or math.inf):
-            candidate = result.trials[row.name].candidate
-            target, info = candidate.target, candidate.target.backend.info
-            is_odd = info.is_slow or target.device.is_software or not is_plain(candidate)
-            if row.seconds is not None and not is_odd:
-                found.setdefault(target.name, (target, row.seconds))
-        least = min((seconds for _, seconds in found.values()), default=0.0)
-        return [pair for pair in found.values() if pair[1] <= _HOPELESS * least]
 
     def _plans(
         self, parts: Sequence[Segment], engines: Sequence[Target], ways: Sequence[Way]
@@ -220,6 +204,20 @@ class Splitting:
         if taken in self.graph.inputs:
             return self.inputs[self.graph.inputs.index(taken)]
         return drawn(own, np.random.default_rng(self.seed))
+
+
+def whole_seconds(result: RaceResult) -> list[tuple[Target, float]]:
+    """List engines that may take part, the fastest first, with seconds for the whole graph."""
+    found: dict[str, tuple[Target, float]] = {}
+    rows = [row for row in result.tried if row.name in result.trials and row.status in ORDER]
+    for row in sorted(rows, key=lambda row: row.seconds or math.inf):
+        candidate = result.trials[row.name].candidate
+        target, info = candidate.target, candidate.target.backend.info
+        is_odd = info.is_slow or target.device.is_software or not is_plain(candidate)
+        if row.seconds is not None and not is_odd:
+            found.setdefault(target.name, (target, row.seconds))
+    least = min((seconds for _, seconds in found.values()), default=0.0)
+    return [pair for pair in found.values() if pair[1] <= _HOPELESS * least]
 
 
 @dataclass(frozen=True)

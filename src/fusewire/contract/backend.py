@@ -48,7 +48,9 @@ class BackendInfo:
     sees them. A backend that ``claims_by_table`` imports no engine to claim, so that it is asked in
     the caller's process. ``version`` is that of the engine, and "none" if it is not installed.
     ``compile_seconds`` is about how long compiling takes where that is long: a search with a small
-    budget leaves such a backend out.
+    budget leaves such a backend out. Regions of backends that name the same ``instance``, which is
+    their own name by default, never run at the same time in one plan; an engine that
+    ``runs_beside_itself`` allows that.
     """
 
     name: str
@@ -66,6 +68,13 @@ class BackendInfo:
     unchecked_ops: tuple[str, ...] = ()
     claims_by_table: bool = False
     compile_seconds: float = 0.0
+    instance: str = ""
+    runs_beside_itself: bool = False
+
+    @property
+    def turn(self) -> str:
+        """What its regions take turns for; empty if they need not."""
+        return "" if self.runs_beside_itself else self.instance or self.name
 
     @property
     def is_slow(self) -> bool:

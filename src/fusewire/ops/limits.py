@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
@@ -41,9 +42,12 @@ class RunLimits:
 
 
 class Meter:
-    """What one run uses, against its limits; ``stop`` raises when nobody needs the run anymore."""
+    """What one run uses, against its limits; ``stop`` raises when nobody needs the run anymore.
 
-    __slots__ = ("_live", "_memory", "_seconds", "_stop", "bodies", "deadline", "used")
+    Steps of a plan that run at the same time share one.
+    """
+
+    __slots__ = ("_live", "_lock", "_memory", "_seconds", "_stop", "bodies", "deadline", "used")
 
     def __init__(self, limits: RunLimits, stop: Callable[[], None] | None = None) -> None:
         self._seconds = limits.seconds
@@ -53,6 +57,7 @@ class Meter:
         self._stop = stop
         # How often the arrays that own memory are held, and their bytes.
         self._live: dict[int, list[int]] = {}
+        self._lock = threading.Lock()
         self.used = 0
         # How many bodies of control flow this run is in.
         self.bodies = 0
@@ -88,11 +93,12 @@ class Meter:
                 self.hold(value)
             elif isinstance(value, np.ndarray) and not _is_small(value):
                 owner = _owner(value)
-                row = self._live.get(id(owner))
-                if row is None:
-                    row = self._live[id(owner)] = [0, _owned_bytes(owner)]
-                    self.used += row[1]
-                row[0] += 1
+                with self._lock:
+                    row = self._live.get(id(owner))
+                    if row is None:
+                        row = self._live[id(owner)] = [0, _owned_bytes(owner)]
+                        self.used += row[1]
+                    row[0] += 1
 
     def drop(self, values: Sequence[Any]) -> None:
         """Stop counting values that were held."""
@@ -101,12 +107,13 @@ class Meter:
                 self.drop(value)
             elif isinstance(value, np.ndarray) and not _is_small(value):
                 key = id(_owner(value))
-                row = self._live.get(key)
-                if row is not None:
-                    row[0] -= 1
-                    if row[0] <= 0:
-                        self.used -= row[1]
-                        del self._live[key]
+                with self._lock:
+                    row = self._live.get(key)
+                    if row is not None:
+                        row[0] -= 1
+                        if row[0] <= 0:
+                            self.used -= row[1]
+                            del self._live[key]
 
 
 _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)

@@ -36,7 +36,8 @@ class Candidate:
     What the target refuses goes to the ``others``, in their order. The options are the target's;
     with ``is_reduced`` they have it compute in less than the model's own dtypes. With a
     ``placing``, nodes were placed on targets: pairs of how many nodes of the graph, in order, and
-    of the number of their target.
+    of the number of their target. With ``is_concurrent``, regions that do not depend on each other
+    run at the same time, each engine with ``threads``, if that is not None.
     """
 
     target: Target
@@ -46,6 +47,8 @@ class Candidate:
     others: tuple[Target, ...] = ()
     is_reduced: bool = False
     placing: Placing = ()
+    is_concurrent: bool = False
+    threads: int | None = None
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -72,13 +75,25 @@ class Candidate:
         first, *others = self.engines
         about = [*form, *options] if first is self.target else []
         names = " + ".join([" ".join([_shown(first), *about]), *map(_shown, others)])
-        return f"{names}, in {len(self.planned.plan.regions())} regions" if self.placing else names
+        regions = f", in {len(self.planned.plan.regions())} regions" if self.placing else ""
+        at_once = ", at the same time" if self.is_concurrent else ""
+        threads = f", {self.threads} thread{'s' * (self.threads > 1)} each" if self.threads else ""
+        return f"{names}{regions}{at_once}{threads}"
 
     def choice(self) -> Choice:
         """Convert to plain data."""
         others = tuple(TargetPlace(x.backend_name, x.device.id, x.options) for x in self.others)
-        first = self.target.backend_name, self.target.device.id
-        return Choice(*first, self.form, self.options, others, self.is_reduced, self.placing)
+        return Choice(
+            self.target.backend_name,
+            self.target.device.id,
+            self.form,
+            self.options,
+            others,
+            self.is_reduced,
+            self.placing,
+            self.is_concurrent,
+            self.threads,
+        )
 
     def target_of(self, region: Region) -> Target | None:
         """Return the target of a region; None for one that the fallback or the host runs."""
@@ -236,7 +251,8 @@ def plan_choice(
     """Plan a graph according to an earlier choice; RefusedError if it no longer fits."""
     graph = expanded(graph) if choice.form == "expanded" else graph
     placed = placed_nodes(graph, targets, choice.placing)
-    planned = make_plan(graph, allowed(targets, fallback, may_fall_back), fallback, placed)
+    order, is_concurrent = allowed(targets, fallback, may_fall_back), choice.is_concurrent
+    planned = make_plan(graph, order, fallback, placed, is_concurrent=is_concurrent)
     if choice.form != "file":
         return planned
     first = targets[0]

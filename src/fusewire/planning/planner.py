@@ -30,7 +30,7 @@ from fusewire.planning.partition import Cutter, partition
 from fusewire.planning.target import Target
 from fusewire.planning.work import works
 from fusewire.runtime.guards import Guard
-from fusewire.runtime.plan import HOST, INTERPRETED, Plan, Region, Step
+from fusewire.runtime.plan import ALONE, HOST, INTERPRETED, Plan, Region, Step
 
 HOST_DEVICE = Device("cpu", "the host")
 # A region, the values that it takes and those that it makes.
@@ -101,11 +101,15 @@ def make_plan(
     targets: Sequence[Target],
     fallback: Target | None = None,
     placed: Mapping[Node, str] = MappingProxyType({}),
+    *,
+    is_concurrent: bool = False,
 ) -> Planned:
     """Assign each node to the target that it is placed on, or the first that takes it.
 
     Of the rest, the host drives control flow, whose bodies have plans of their own, and the
     ``fallback`` target computes sizes; both run what has no bound. RefusedError if a node is left.
+    With ``is_concurrent``, regions that do not depend on each other run at the same time; those of
+    bodies do not.
     """
     assigned = Assignment(graph, targets, fallback, placed)
     chosen, claims = assigned.chosen, assigned.claims
@@ -117,7 +121,7 @@ def make_plan(
     guards = guarding(graph, assigned, lambda node: checks(known.get(chosen[node] or ""), node))
     for node in guards.declined if fallback is not None else ():
         chosen[node], assigned.shapes[node] = FALLBACK, "dynamic"
-    assembly = _Assembly(assigned.graph, known, chosen, assigned.shapes, guards)
+    assembly = _Assembly(assigned.graph, known, chosen, assigned.shapes, guards, is_concurrent)
     bodies = {
         step: {key: make_plan(body, order or targets, fallback) for key, body in node.graphs()}
         for node, step in assembly.steps.items()
@@ -335,12 +339,14 @@ class _Assembly:
         chosen: Mapping[Node, str | None],
         shapes: Mapping[Node, Shapes],
         guards: Guarding,
+        is_concurrent: bool = False,
     ) -> None:
         self._graph = graph
         self._guards = guards
         self._targets = targets
         self._shapes = shapes
-        self._groups = partition(graph, chosen, guards.boundaries)
+        self._is_concurrent = is_concurrent
+        self._groups = partition(graph, chosen, guards.boundaries, releases_early=is_concurrent)
         self.steps = {n: step for step, (_, nodes) in enumerate(self._groups) for n in nodes}
         self._places: dict[Value, int] = {v: i for i, v in enumerate(graph.inputs)}
         outputs = [v for v in graph.outputs if v.constant is not None]
@@ -374,7 +380,14 @@ class _Assembly:
         outputs = tuple(self._places[v] for v in self._graph.outputs)
         count, places = len(self._graph.inputs), len(self._places)
         entry = self._guards.entry
-        return Plan(count, tuple(steps), constants, outputs, places, lambda: self._graph, entry)
+        turns = tuple(map(self._turn, steps)) if self._is_concurrent else ()
+        load = lambda: self._graph  # noqa: E731 - a plan that was read has a function here
+        return Plan(count, tuple(steps), constants, outputs, places, load, entry, turns)
+
+    def _turn(self, step: Step) -> str:
+        """Say what a step takes turns for; bodies that the host drives may run on any engine."""
+        backend = step.region.backend
+        return ALONE if backend == HOST else self._targets[backend].backend.info.turn
 
     def _step_guards(self, edges: Sequence[RegionEdges]) -> list[list[Guard]]:
         """List for each step what is checked of the values that it takes.

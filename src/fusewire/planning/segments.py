@@ -71,7 +71,7 @@ def _joined(
     parts: Sequence[list[Node]], sizes: Mapping[Symbol, int], most: int
 ) -> list[list[Node]]:
     """Join neighbours, those first that have the least to do together."""
-    found = [(nodes, sum(_weight(node, sizes) for node in nodes)) for nodes in parts]
+    found = [(nodes, sum(weight(node, sizes) for node in nodes)) for nodes in parts]
     while len(found) > most:
         together = [left + right for (_, left), (_, right) in pairwise(found)]
         at = together.index(min(together))
@@ -80,7 +80,7 @@ def _joined(
     return [nodes for nodes, _ in found]
 
 
-def _weight(node: Node, sizes: Mapping[Symbol, int]) -> float:
+def weight(node: Node, sizes: Mapping[Symbol, int]) -> float:
     """Guess how long a node takes, in elements that are read and written."""
     try:
         read = [v.type for v in node.operands if v.constant is None]

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from fusewire.process.frames import Blobs
 
 Row: TypeAlias = Any
+# A forged choice must not start more threads than this.
+_MOST_THREADS = 512
 # The place of a region: its step; in a body, the step around it, the body, and its own step.
 Path: TypeAlias = tuple[int | str, ...]
 
@@ -62,7 +64,9 @@ class Choice:
 
     With ``is_reduced`` the options have it compute in less than the model's own dtypes.
     ``placing`` says how many nodes of the graph, in order, were placed on which of the targets;
-    it is empty if each node went to the first target that took it.
+    it is empty if each node went to the first target that took it. With ``is_concurrent``, regions
+    that do not depend on each other run at the same time, and each engine has ``threads``, if that
+    is not None.
     """
 
     backend: str
@@ -72,6 +76,8 @@ class Choice:
     others: tuple[TargetPlace, ...] = ()
     is_reduced: bool = False
     placing: tuple[tuple[int, int], ...] = ()
+    is_concurrent: bool = False
+    threads: int | None = None
 
     @property
     def places(self) -> tuple[TargetPlace, ...]:
@@ -92,12 +98,14 @@ class Choice:
         Bundles of 0.1 have no others, and are exact.
         """
         new = {"others": [], "is_reduced": False, "placing": []}
+        new |= {"is_concurrent": False, "threads": None}
         row = {**new, **row} if isinstance(row, Mapping) else row
         if not isinstance(row, Mapping) or set(row) != set(Choice.__dataclass_fields__):
             raise StoreError("A recorded choice has unknown or missing fields.")
         texts = [row["backend"], row["device"]]
         is_good = all(isinstance(x, str) for x in texts) and isinstance(row["options"], dict)
-        is_good &= isinstance(row["is_reduced"], bool)
+        is_good &= isinstance(row["is_reduced"], bool) and isinstance(row["is_concurrent"], bool)
+        is_good &= row["threads"] is None or _is_thread_count(row["threads"])
         if not is_good or row["form"] not in get_args(Form):
             raise StoreError("A recorded choice has a field of the wrong type.")
         own = {"options": _read_options(row["options"]), "others": _read_others(row)}
@@ -108,10 +116,15 @@ class Choice:
 
         A target other than the first, by name, gets its own alone.
         """
+        config = replace(config, threads=self.threads or config.threads)
         for other in self.others:
             if backend == other.name:
                 return replace(config, options=other.options)
         return replace(config, options={**config.options, **self.options})
+
+
+def _is_thread_count(value: object) -> bool:
+    return type(value) is int and 1 <= value <= _MOST_THREADS
 
 
 def _read_options(row: Mapping[str, Any]) -> dict[str, Fact]:
@@ -268,6 +281,7 @@ def write_plan(plan: Plan, blobs: Blobs) -> Row:
         "constants": [write_value(array, blobs) for array in plan.constants],
         "steps": [_write_step(step, blobs) for step in plan.steps],
         "guards": [_write_guard(guard) for guard in plan.guards],
+        "turns": list(plan.turns),
     }
 
 
@@ -302,7 +316,12 @@ def read_plan(row: Row, blobs: Iterator[Array], source: GraphSource, path: Path 
     load = partial(_load_plan, source, path)
     # Guards of the start see the inputs and the constants.
     guards = _read_guards(row["guards"], takes + len(constants))
-    return Plan(takes, tuple(steps), constants, outputs, places, load, guards)
+    # Bundles of 0.1 have no turns: their steps run one after the other.
+    turns = tuple(row.get("turns", ()))
+    _check_texts(*turns)
+    if len(turns) not in (0, len(steps)):
+        raise StoreError("A recorded plan has a field of the wrong type.")
+    return Plan(takes, tuple(steps), constants, outputs, places, load, guards, turns)
 
 
 def _read_step(

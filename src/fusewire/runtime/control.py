@@ -55,6 +55,11 @@ class HostRunner:
             runner = self._runners[key] = PlanRunner(plan, self._builder)
         return runner.run(inputs).wait()
 
+    @property
+    def is_as_planned(self) -> bool:
+        """Its bodies may run on any engine: no other step runs beside it."""
+        return True
+
     def close(self) -> None:
         """Close the runners of the bodies."""
         # A copy: a running call may add to them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, final
 
 from fusewire.contract.backend import Done, Event, Executable, Held
@@ -14,6 +15,7 @@ from fusewire.ir.live import live_at_peak
 from fusewire.ir.types import TensorType
 from fusewire.ops import limits
 from fusewire.ops.limits import Meter, limited
+from fusewire.runtime.concurrent import ConcurrentSteps
 from fusewire.runtime.guards import Checks
 from fusewire.runtime.plan import HOST, INTERPRETED, Plan, Step
 from fusewire.runtime.regions import RegionBuilder, RegionRunner, Updates, shape_of
@@ -28,6 +30,10 @@ class StepRunner(Protocol):
     """Runs one step."""
 
     def run(self, inputs: Sequence[Held]) -> list[Held]: ...
+
+    @property
+    def is_as_planned(self) -> bool:
+        """Whether it has run, on the engine of the plan and on no other."""
 
     def close(self) -> None: ...
 
@@ -47,6 +53,9 @@ class PlanRunner(Executable):
             Checks(step.guards, plan.constants) if step.guards else None for step in plan.steps
         ]
         self._limits = builder.limits
+        # What a user allows is meant for one step at a time.
+        is_concurrent = bool(plan.turns) and self._limits.asked_bytes is None
+        self._concurrent = ConcurrentSteps(plan) if is_concurrent else None
         self._is_whole = whole
         is_engine = whole and plan.steps[0].region.backend not in INTERPRETED
         run = self._runners[0].run if is_engine else self._within_limits
@@ -154,6 +163,11 @@ class PlanRunner(Executable):
         values: list[Any] = [*inputs, *plan.constants]
         borrowed = len(values)
         values += [None] * (plan.places - borrowed)
+        if self._concurrent is not None and all(runner.is_as_planned for runner in runners):
+            run_step = partial(self._run_step, meter, runners)
+            self._concurrent.run(values, borrowed, meter, run_step)
+            meter.drop(values[borrowed:])
+            return self._results(values, borrowed, keeps)
         for step, runner, checks in zip(plan.steps, runners, self._checks, strict=True):
             if checks is not None:
                 checks.check(values)
@@ -167,10 +181,22 @@ class PlanRunner(Executable):
                     meter.drop((values[place],))
                 values[place] = None
         meter.drop(values[borrowed:])
+        return self._results(values, borrowed, keeps)
+
+    def _run_step(
+        self, meter: Meter, runners: Sequence[StepRunner], number: int, values: list[Any]
+    ) -> list[Held]:
+        """Check and run one step, beside others."""
+        if (checks := self._checks[number]) is not None:
+            checks.check(values)
+        meter.tick()
+        return runners[number].run([values[place] for place in self._plan.steps[number].inputs])
+
+    def _results(self, values: list[Any], borrowed: int, keeps: bool) -> list[Any]:
         # Inputs and constants are not ours to return, and no array is returned twice.
         results = []
         shared = set(range(borrowed))
-        for place in plan.outputs:
+        for place in self._plan.outputs:
             value = values[place] if keeps and place not in shared else fetched(values[place])
             results.append(value.copy() if place in shared else value)
             shared.add(place)
@@ -198,6 +224,11 @@ class _TimedRunner:
         outputs = [fetched(value) for value in self._runner.run(inputs)]
         self._note(self._number, start, time.perf_counter())
         return outputs
+
+    @property
+    def is_as_planned(self) -> bool:
+        """Steps that are timed run one after the other."""
+        return False
 
     def close(self) -> None:
         """Leave the runner open: it is the plan's."""
@@ -237,6 +268,11 @@ class _BoundedRunner:
             self._known.clear()
         count = self._known[shapes] = max([evaluate(p, sizes) for p in known], default=0)
         return count
+
+    @property
+    def is_as_planned(self) -> bool:
+        """Whether the region has run, on the engine of the plan."""
+        return self._runner.is_as_planned
 
     def close(self) -> None:
         """Close the region."""

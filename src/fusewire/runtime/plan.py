@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 HOST = "host"
 # The backends whose steps the interpreter runs, under the limits of the call.
 INTERPRETED = (HOST, "reference")
+# The turn of a step beside which no other runs.
+ALONE = "alone"
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +104,9 @@ class Plan:
 
     A run keeps its values in a list of ``places`` items: first the inputs, ``takes`` of them, then
     the ``constants``. ``load`` returns the graph, for explanations. ``guards`` are checked before
-    the first step.
+    the first step. With ``turns``, one for each step, steps that do not depend on each other run at
+    the same time: not two that wait for the same turn, and none beside one that runs ``ALONE``.
+    One whose turn is empty runs beside any other.
     """
 
     takes: int
@@ -112,6 +116,7 @@ class Plan:
     places: int
     load: Callable[[], Graph]
     guards: tuple[Guard, ...] = ()
+    turns: tuple[str, ...] = ()
 
     @cached_property
     def graph(self) -> Graph:

@@ -39,11 +39,11 @@ from fusewire.runtime.plan import Plan
 from fusewire.trials.build import BuildTarget, PlanBuilder
 
 REFERENCE = "fusewire.trials.plan_backend:PlanBackend"
-# Options of this backend itself: the references of backends, in order, the ids of their devices and
-# their own options, and how many nodes are placed on which. All other options are for the first
-# backend of the plan.
+# Options of this backend itself: the references of backends, in order, the ids of their devices,
+# their own options, how many nodes are placed on which, and whether regions run at the same time.
+# All other options are for the first backend of the plan.
 _BACKENDS, _DEVICES, _OPTIONS = "plan_backends", "plan_devices", "plan_options"
-_PLACING = "plan_placing"
+_PLACING, _CONCURRENT = "plan_placing", "plan_concurrent"
 
 
 def plan_config(config: Config, candidate: Candidate, reference_of: Callable[[str], str]) -> Config:
@@ -55,6 +55,7 @@ def plan_config(config: Config, candidate: Candidate, reference_of: Callable[[st
         _DEVICES: tuple(target.device.id for target in targets),
         _OPTIONS: tuple(json.dumps(dict(target.options)) for target in targets),
         _PLACING: json.dumps(_planned_placing(candidate)),
+        _CONCURRENT: candidate.is_concurrent,
     }
     return replace(config, options={**config.options, **own})
 
@@ -132,13 +133,18 @@ class PlanBackend(Backend):
         fallback = _target(last, None)
         devices, own = launch.pop(_DEVICES), map(json.loads, launch.pop(_OPTIONS))
         targets = [_target(*given) for given in zip(engines, devices, own, strict=True)]
-        placing = json.loads(launch.pop(_PLACING))
+        placing, is_concurrent = json.loads(launch.pop(_PLACING)), launch.pop(_CONCURRENT)
         placed = placed_nodes(graph, [*targets, fallback], placing)
         threads, deterministic = launch.pop("threads", None), launch.pop("deterministic")
         config = Config(threads, None, deterministic)
 
-        def plan(part: Graph, placed: Mapping[Node, str] = MappingProxyType({})) -> Plan:
-            return make_plan(part, allowed(targets, fallback, True), fallback, placed).plan
+        def plan(
+            part: Graph,
+            placed: Mapping[Node, str] = MappingProxyType({}),
+            is_concurrent: bool = False,
+        ) -> Plan:
+            order = allowed(targets, fallback, True)
+            return make_plan(part, order, fallback, placed, is_concurrent=is_concurrent).plan
 
         builder = PlanBuilder(
             BuildTarget.of(targets[0], replace(config, options=launch)),
@@ -151,7 +157,7 @@ class PlanBackend(Backend):
                 for target in targets[1:]
             ),
         )
-        return PlanRunner(plan(graph, placed), builder)
+        return PlanRunner(plan(graph, placed, is_concurrent), builder)
 
 
 def _target(

@@ -33,4 +33,6 @@ INFO = BackendInfo(
     # 1.31.1 narrows the k of TopK to 32 bits before it looks at it.
     unchecked_ops=("dynamic_top_k",),
     claims_by_table=True,
+    # Sessions have threads of their own, and may be run by several threads at once.
+    runs_beside_itself=True,
 )
