@@ -18,11 +18,13 @@ from fusewire.context import CompileContext, reference_target
 from fusewire.contract.frontend import Reading
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash
+from fusewire.ir.live import call_bytes
 from fusewire.ops.sample import HostValue
 from fusewire.options import EXACT, FALLBACK, LATE_BUDGET, Fallback, Options
 from fusewire.records.entries import Records
 from fusewire.records.keys import decision_fields, decision_key
 from fusewire.runtime.entry import Entry, Runner, plain
+from fusewire.runtime.regions import shape_of
 from fusewire.runtime.transfer import to_host
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
@@ -251,8 +253,13 @@ class Decider:
             warnings = candidate.planned.warnings() if self.options.fallback == "warn" else []
             self.entries.save(key, reading, candidate, _compared(decision, inputs), warnings)
 
-    def baseline(self, reading: Reading, engines: EngineRunners) -> Baseline | None:
-        """Return the user's own function, for a graph that was traced from one."""
+    def baseline(
+        self, reading: Reading, engines: EngineRunners, is_large: bool = False
+    ) -> Baseline | None:
+        """Return the user's own function, for a graph that was traced from one.
+
+        One that ``is_large`` holds more at once than the user allows, and does not serve.
+        """
         if reading.function is None:
             return None
         from fusewire.choosing.baseline import Baseline
@@ -260,8 +267,13 @@ class Decider:
         function, title = self._own_function(reading), reading.function.title
         if isinstance(function, str):
             return Baseline(None, engines.runner, function, title=title)
-        may_serve = self._function_may_serve
+        may_serve = self._function_may_serve and not is_large
         return Baseline(function, engines.runner, may_serve=may_serve, title=title)
+
+    def holds_too_much(self, graph: Graph, inputs: Sequence[HostValue]) -> bool:
+        """Tell whether running a graph op by op would hold more than the user allows."""
+        limit = self.options.memory_limit
+        return limit is not None and call_bytes(graph, list(map(shape_of, inputs))) > limit
 
     @property
     def _function_may_serve(self) -> bool:
@@ -366,7 +378,7 @@ class Decider:
         return replace(
             self.question(graph, inputs, reading.file),
             fields=self._fields_of(reading),
-            baseline=self.baseline(reading, engines),
+            baseline=self.baseline(reading, engines, self.holds_too_much(graph, inputs)),
         )
 
     def question(

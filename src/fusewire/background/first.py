@@ -100,6 +100,9 @@ class Deciding(Protocol):
     ) -> None:
         """Record what was settled, and save its plan under the key."""
 
+    def holds_too_much(self, graph: Graph, inputs: Sequence[HostValue]) -> bool:
+        """Tell whether running a graph op by op would hold more than the user allows."""
+
 
 @dataclass(frozen=True, eq=False)
 class FirstCall:
@@ -116,7 +119,8 @@ class FirstCall:
         decider, options = self.decider, self.decider.options
         inputs = decider.host_inputs(self.reading, self.graph, arguments)
         is_recalled = options.level == "recall"
-        if not is_recalled and (options.measures_first or not self._can_compare):
+        is_measured = options.measures_first or not self._can_compare
+        if not is_recalled and (is_measured or decider.holds_too_much(self.graph, inputs)):
             return decider.chosen_entry(self.reading, self.graph, self.key, inputs, start)
         entry = decider.recalled_entry(self.reading, self.graph, self.key, inputs)
         return (

@@ -359,6 +359,7 @@ def _race_engines(
         watch=question.watch,
         join=question.joined,
         accuracy=AccuracyJudge(judge, question.accuracy, question.seed),
+        memory_limit=question.config.memory_limit,
     )
     try:
         result = race.run(question.candidates())

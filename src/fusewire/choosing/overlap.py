@@ -147,10 +147,14 @@ class Overlap:
         return self.start + self.budget - time.monotonic()
 
     def _quick(self, candidate: Candidate) -> float:
+        """Time a few calls; infinite if it fails."""
         trial = self._trials([candidate]).get(candidate.name)
         if trial is None:
             return float("inf")
-        return statistics.median(trial.seconds(self.inputs, _CALLS + 1)[1:])
+        try:
+            return statistics.median(trial.seconds(self.inputs, _CALLS + 1)[1:])
+        except FusewireError:
+            return float("inf")
 
     def _trials(self, candidates: Sequence[Candidate]) -> dict[str, CandidateTrial]:
         """Run candidates in one process; those that fail there are left out."""

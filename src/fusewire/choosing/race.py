@@ -27,6 +27,7 @@ from fusewire.choosing.measure import Comparison, Contender, Timing, compare
 from fusewire.choosing.quiet import CallWatch
 from fusewire.choosing.repro import explain_fault
 from fusewire.choosing.upcoming import Upcoming
+from fusewire.contract.backend import RUN_BYTES
 from fusewire.errors import (
     BackendHung,
     BackendKilled,
@@ -38,10 +39,12 @@ from fusewire.errors import (
     NoneRightError,
     note,
 )
+from fusewire.ir.live import call_bytes
 from fusewire.numerics.deviation import Deviation
 from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate, Unfit
 from fusewire.planning.target import Target
+from fusewire.runtime.regions import shape_of
 from fusewire.runtime.why import Tried
 from fusewire.trials.trial import CandidateTrial, TrialRunner
 
@@ -109,7 +112,7 @@ class Race:
     best reach the final; the default admits few. Samples that a call overlapped are
     discarded, if there is a ``watch``. With ``join``, engines that refuse nodes are also tried
     together with others. ``accuracy`` judges candidates that compute in less than the model's own
-    dtypes.
+    dtypes. Candidates that hold more than ``memory_limit`` bytes at once are timed, and not chosen.
     """
 
     def __init__(
@@ -130,6 +133,7 @@ class Race:
         watch: CallWatch | None = None,
         join: Join | None = None,
         accuracy: AccuracyJudge | None = None,
+        memory_limit: int | None = None,
     ) -> None:
         self._inputs = inputs
         self._runner = runner
@@ -141,13 +145,12 @@ class Race:
         self._report = progress
         self._is_thorough, self._least = is_thorough, least
         self._watch, self._join = watch, join
+        self._memory_limit, self._bytes = memory_limit, dict[str, int]()
         self._close = () if close is None else (close,)
         self._fit, self._unfit = list[Candidate](), list[Unfit]()
-        self._rows: dict[str, Tried] = {}
-        self._trials: dict[str, CandidateTrial] = {}
+        self._rows, self._trials = dict[str, Tried](), dict[str, CandidateTrial]()
         self._judged: set[str] = set()
-        self._wrong: dict[str, Judgement] = {}
-        self._faults: list[str] = []
+        self._wrong, self._faults = dict[str, Judgement](), list[str]()
         self._timing, self._samples = "", dict[str, list[float]]()
         # Candidates that the budget did not reach.
         self._late: set[str] = set()
@@ -334,7 +337,8 @@ class Race:
     def _fastest_right(self, comparison: Comparison | None) -> Comparison | None:
         """Judge from the fastest on, until one is not wrong: slower ones need no verdict."""
         while comparison is not None:
-            if comparison.fastest not in self._judged:
+            is_over = self._is_over(comparison.fastest)
+            if comparison.fastest not in self._judged and not is_over:
                 self._check(comparison.fastest)
             if self._may_win(comparison.fastest) and not self._gains_nothing(comparison):
                 return comparison
@@ -344,7 +348,18 @@ class Race:
     def _may_win(self, name: str) -> bool:
         """Tell whether a candidate that was judged may be used; less precision must be right."""
         status = self._rows[name].status
+        if self._is_over(name):
+            return False
         return status == "right" if self._is_reduced(name) else status in ORDER
+
+    def _is_over(self, name: str) -> bool:
+        """Tell whether a candidate holds more at once than the user allows."""
+        return self._memory_limit is not None and self._bytes.get(name, 0) > self._memory_limit
+
+    def _over(self) -> dict[str, int]:
+        """Map the candidates that only hold too much to their bytes."""
+        rows, over = self._rows, filter(self._is_over, self._trials)
+        return {name: self._bytes[name] for name in over if rows[name].status in ORDER}
 
     def _is_reduced(self, name: str) -> bool:
         return self._trials[name].candidate.is_reduced
@@ -399,6 +414,20 @@ class Race:
         took = sum(metrics.get(f"{phase}_seconds", 0.0) for phase in ("compile", "load"))
         memory = int(metrics["peak_bytes"]) if "peak_bytes" in metrics else None
         self._rows[name] = replace(row, compile_seconds=took, memory_bytes=memory)
+        if self._memory_limit is not None:
+            self._weigh(name, trial)
+
+    def _weigh(self, name: str, trial: CandidateTrial) -> None:
+        """Note the bytes that a candidate holds at once: what its engine planned, or op by op."""
+        plan = trial.candidate.planned.plan
+        own = trial.contact.metrics.get(RUN_BYTES) if plan.is_whole else None
+        by_ops = call_bytes(plan.graph, list(map(shape_of, self._inputs)))
+        count = self._bytes[name] = by_ops if own is None else int(own)
+        if self._is_over(name):
+            reason = (
+                f"It holds {count:,} bytes at once, and memory_limit is {self._memory_limit:,}."
+            )
+            self._rows[name] = replace(self._rows[name], reason=reason)
 
     def _trial(self, candidate: Candidate, seconds: float) -> CandidateTrial:
         """Run a candidate in a child; what took long to compile is recorded, and not made again."""
@@ -556,6 +585,13 @@ class Race:
         return seconds
 
     def _result(self, comparison: Comparison | None) -> RaceResult:
+        if comparison is None and (over := self._over()):
+            least = min(over, key=lambda name: over[name])
+            raise BudgetError(
+                f"Every plan holds more than memory_limit={self._memory_limit:,} bytes at once. "
+                f"The smallest, {least}, needs {over[least]:,}. Raise memory_limit, or give "
+                "smaller inputs."
+            )
         if comparison is None:
             reasons = " ".join(f"{name}: {row.reason}" for name, row in self._rows.items())
             rows = sorted(self._rows.values(), key=worth)
@@ -596,6 +632,7 @@ class Race:
             yield f"{', '.join(tied)} cannot be told apart: {because}."
         if (status := self._rows[fastest].status) != "right":
             yield f"Nobody knows whether {fastest} is right ({status})."
+        yield from self._memory_notes(fastest)
         if self._is_reduced(fastest):
             error = _measured(self._rows[fastest])
             yield f"{fastest} computes in less than the model's own dtypes. {error}".rstrip()
@@ -617,6 +654,17 @@ class Race:
             sentence = f"{name} is wrong, and is not used: {self._rows[name].reason} {fault}"
             self._faults.append(sentence.rstrip())
         yield from self._faults
+
+    def _memory_notes(self, chosen: str) -> Iterable[str]:
+        """Say which candidate would have been faster, had it held less."""
+        seconds = {name: self._rows[name].seconds or math.inf for name in (chosen, *self._over())}
+        fastest = min(seconds, key=lambda name: seconds[name])
+        if fastest != chosen:
+            yield (
+                f"{chosen} is chosen because memory_limit={self._memory_limit:,}: the fastest "
+                f"plan, {fastest}, needs {self._bytes[fastest]:,} bytes at once, and {chosen} "
+                f"{self._bytes[chosen]:,}."
+            )
 
 
 # Judged answers come before unjudged ones; any other status means that there is no answer.

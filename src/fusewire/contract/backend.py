@@ -29,6 +29,8 @@ SLOW_SECONDS = 10.0
 # Metrics of an executable: nodes of the engine's own graph that run on its device, and those that
 # it leaves to the processor.
 DEVICE_NODES, HOST_NODES = "device_nodes", "host_nodes"
+# The bytes that a run takes at once besides its inputs and weights, as the engine planned them.
+RUN_BYTES = "run_bytes"
 
 Form = Literal["native", "expanded", "file"]
 Shapes = Literal["static", "bounded", "dynamic"]
@@ -249,7 +251,7 @@ class Executable(abc.ABC):
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Figures about the loaded code that ``why`` shows: see ``HOST_NODES``."""
+        """Figures about the loaded code: see ``HOST_NODES`` and ``RUN_BYTES``."""
         return {}
 
     def close(self) -> None:  # noqa: B027 - most hold nothing that outlives them

@@ -11,7 +11,7 @@ from fusewire.contract.backend import Done, Event, Executable, Held
 from fusewire.errors import BudgetError
 from fusewire.host_memory import POOL
 from fusewire.ir.dims import Symbol, bind_alone, evaluate, symbols
-from fusewire.ir.live import live_at_peak
+from fusewire.ir.live import call_bytes
 from fusewire.ir.types import TensorType
 from fusewire.ops import limits
 from fusewire.ops.limits import Meter, limited
@@ -60,7 +60,8 @@ class PlanRunner(Executable):
         is_engine = whole and plan.steps[0].region.backend not in INTERPRETED
         run = self._runners[0].run if is_engine else self._within_limits
         self._peaks: dict[tuple[tuple[int, ...], ...], int] = {}
-        self._is_bounded = is_engine and self._limits.asked_bytes is not None
+        has_engine = any(region.backend not in INTERPRETED for region in plan.regions())
+        self._is_bounded = has_engine and self._limits.asked_bytes is not None
         is_checked = self._entry_checks is not None or self._is_bounded
         # Runs to the end and returns values on the host, as the caller gets them.
         self.call: Callable[[Sequence[Held]], list[Any]] = self._checked if is_checked else run
@@ -87,24 +88,28 @@ class PlanRunner(Executable):
         if self._is_bounded:
             limit, count = self._limits.asked_bytes or 0, self.peak_bytes(inputs)
             if count > limit:
+                names = dict.fromkeys(step.region.backend for step in self._plan.steps)
                 raise BudgetError(
-                    f"The run needs {count:,} bytes at once on "
-                    f"{self._plan.steps[0].region.backend}; the limit is {limit:,}. Raise "
-                    "memory_limit, or give smaller inputs."
+                    f"The run needs {count:,} bytes at once on {' + '.join(names)}; the limit is "
+                    f"{limit:,}. Raise memory_limit, or give smaller inputs."
                 )
 
     def peak_bytes(self, inputs: Sequence[Held]) -> int:
-        """Return the most bytes that the values of a run take at once, without its inputs."""
+        """Return the most bytes that the values of a run take at once, without its inputs.
+
+        If that is beyond the limit op by op, an engine that plans its memory is asked.
+        """
         shapes = tuple(map(shape_of, inputs))
         count = self._peaks.get(shapes)
         if count is None:
-            graph, sizes = self._plan.graph, dict[Symbol, int]()
-            for value, shape in zip(graph.inputs, shapes, strict=True):
-                if isinstance(value.type, TensorType):
-                    bind_alone(value.type.shape, shape, sizes)
             if len(self._peaks) >= _KEPT_SHAPES:
                 self._peaks.clear()
-            count = self._peaks[shapes] = sum(live_at_peak(graph, sizes).values())
+            count = call_bytes(self._plan.graph, shapes)
+            runner, limit = self._runners[0], self._limits.asked_bytes
+            if limit is not None and count > limit and isinstance(runner, RegionRunner):
+                own = runner.run_bytes(inputs) if self._is_whole else None
+                count = count if own is None else own
+            self._peaks[shapes] = count
         return count
 
     def updating(self, updates: Updates) -> Callable[[Sequence[Held]], list[Any]]:

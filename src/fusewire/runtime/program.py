@@ -21,7 +21,7 @@ from fusewire.errors import GraphError, ShapeMismatchError
 from fusewire.events import EVENTS
 from fusewire.ir.dims import Symbol
 from fusewire.ir.graph import Graph
-from fusewire.ir.live import live_at_peak
+from fusewire.ir.live import bytes_at_peak
 from fusewire.ir.types import TensorType, Type
 from fusewire.runtime.buffer_calls import WORDS, directed, state_updates
 from fusewire.runtime.entry import (
@@ -641,7 +641,7 @@ def _as_before(settled: Entry, entry: Entry) -> Entry:
 
 def _peak_bytes(details: Details, sizes: Mapping[Symbol, int]) -> int:
     """Return the most bytes that the values of a call take at once, without its inputs."""
-    return sum(live_at_peak(details.plan.graph, sizes).values())
+    return bytes_at_peak(details.plan.graph, sizes)
 
 
 def _fitted(entry: Entry, leaves: list[Any]) -> Entry:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 import numpy as np
 from numpy import ndarray
 
-from fusewire.contract.backend import Done, Event, Exchange, Executable, Held
+from fusewire.contract.backend import RUN_BYTES, Done, Event, Exchange, Executable, Held
 from fusewire.contract.buffer import Buffer
 from fusewire.errors import EngineError, EngineRaised, FusewireError
 from fusewire.events import EVENTS, EventList
@@ -144,6 +144,12 @@ class Loaded:
         self.parts = self._plain_parts if is_plain else (run, *self._plain_parts[1:])
         if isinstance(before, ObservedRun):
             before.end((*ended, *EVENTS.lists))
+
+    @property
+    def run_bytes(self) -> int | None:
+        """The bytes that a run takes besides inputs and weights; None if the engine is silent."""
+        count = self._executable.metrics.get(RUN_BYTES)
+        return None if count is None else int(count)
 
     def updating(self, updates: Updates) -> Callable[[Sequence[Held]], Event]:
         """Return what runs it and may write outputs over inputs; not while calls are counted."""
@@ -330,6 +336,15 @@ class RegionRunner:
             return found
         except EngineError as error:
             return self.recover(inputs, error)
+
+    def run_bytes(self, inputs: Sequence[Held]) -> int | None:
+        """Return the bytes that the engine planned for such a run; None if it does not say."""
+        key = tuple(map(shape_of, inputs)) if self._per_size else ()
+        if key not in self._made:
+            self._make(key, inputs)
+        # A child may have answered the first, and another thread loads it.
+        loaded = self._made.get(key) or self._make(key, inputs)
+        return loaded.run_bytes
 
     @property
     def is_as_planned(self) -> bool:

@@ -19,7 +19,7 @@ import wgpu
 
 from fusewire.backends.webgpu.context import Context, WebGpuBuffer, is_loss, whole_words
 from fusewire.backends.webgpu.program import Program
-from fusewire.contract.backend import Event, Executable, Held, Slot
+from fusewire.contract.backend import RUN_BYTES, Event, Executable, Held, Slot
 from fusewire.contract.profiling import KernelTime, Profiled
 from fusewire.contract.tuning import Clocked
 from fusewire.errors import EngineRaised, ShapeMismatchError
@@ -371,6 +371,13 @@ class WebGpuExecutable(Executable, Clocked, Profiled):
         self._outputs = [TensorType(s.dtype, s.dims) for s in slots if s.role == "output"]
         self._binding = Binding(context, program, weights)
         self._lock = threading.Lock()
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """What its kernels share as scratch memory, and what a run returns."""
+        schedule = self._program.schedule
+        own = sum(memory.size for memory in schedule.allocations if memory.kind == "output")
+        return {RUN_BYTES: float(own + sum(schedule.scratch))}
 
     @property
     def is_reentrant(self) -> bool:

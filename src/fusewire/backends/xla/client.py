@@ -28,7 +28,7 @@ from jax.sharding import SingleDeviceSharding
 from fusewire.backends.xla.devices import Place, assigned, at, jax_device
 from fusewire.backends.xla.program import OPTIONS, Program, argument, settings
 from fusewire.backends.xla.storage import edge
-from fusewire.contract.backend import Slot
+from fusewire.contract.backend import RUN_BYTES, Slot
 from fusewire.errors import ShapeMismatchError
 from fusewire.host_memory import POOL, lender
 from fusewire.ir.graph import Array
@@ -126,6 +126,12 @@ def client(place: Place, threads: int | None = None) -> Client:
 def count_cpus() -> int:
     """Count the CPU devices of our client."""
     return len(_cpus(None).local_devices())
+
+
+def planned_memory(executable: Any) -> dict[str, float]:
+    """Say what a run takes besides its arguments: temporary memory, and what it returns."""
+    stats = executable.get_compiled_memory_stats()
+    return {RUN_BYTES: float(stats.temp_size_in_bytes + stats.output_size_in_bytes)}
 
 
 def bind(

@@ -209,7 +209,7 @@ class XlaBackend(Backend, Scripted, Inspector):
             return ResidentExecutable(run, device.id, owner.put, *edges)
         waits = any(map(is_large, roles["input"]))
         call = client.bind(owner, loaded, ready, roles["input"], roles["output"], spares, waits)
-        return XlaExecutable(call, roles["input"])
+        return XlaExecutable(call, roles["input"], client.planned_memory(loaded[0]))
 
     def allocate(self, type_: TensorType, device: Device) -> Buffer | None:
         """Make an array on a device that is no CPU: those share the memory of the host."""

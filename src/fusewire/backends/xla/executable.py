@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, final
 
 import numpy as np
@@ -21,8 +22,14 @@ LARGE = 96 << 10
 class XlaExecutable(Executable):
     """A function from host arrays to host arrays, with its weights bound."""
 
-    def __init__(self, call: Callable[..., list[Array]], inputs: Sequence[Slot]) -> None:
+    def __init__(
+        self,
+        call: Callable[..., list[Array]],
+        inputs: Sequence[Slot],
+        metrics: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
         self._call = call
+        self._metrics = metrics
         self._narrow = [i for i, slot in enumerate(inputs) if slot.dtype.is_narrow]
         self._large = [i for i, slot in enumerate(inputs) if is_large(slot)]
 
@@ -30,6 +37,11 @@ class XlaExecutable(Executable):
     def is_reentrant(self) -> bool:
         """Every run has its own buffers."""
         return True
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """What XLA planned."""
+        return self._metrics
 
     def run(self, inputs: Sequence[Held]) -> Event:
         """Run to the end; outputs are fresh, writable, and the caller's."""
