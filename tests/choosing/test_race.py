@@ -121,7 +121,7 @@ def test_emulated_device_is_passed_over_unless_it_is_alone(clock: Clock) -> None
     fast = Target(StagedBackend(FAST, devices=(CPU,)), CPU)
     result = run(stage(clock, fast, gpu))
     assert rows(result)["gpu (gpu)"].reason == (
-        "an emulated one is emulated by the processor, and fast runs there."
+        "an emulated one is emulated by the processor, where fast runs too."
     )
     assert rows(result)["gpu (gpu)"].is_software
     alone = run(stage(clock, gpu))

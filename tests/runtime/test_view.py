@@ -120,9 +120,19 @@ def test_changes_name_the_next_best_without_each_engine() -> None:
     assert math.isclose(without_openvino.low, 1.38 * 0.98 / 1.02 - 1)
 
 
+def test_changes_name_a_candidate_that_the_race_had_no_need_to_judge() -> None:
+    rows = [
+        _tried("openvino", 1.0, "openvino", is_chosen=True),
+        _tried("onnxruntime", 1.2, "onnxruntime", status="not judged"),
+        _tried("xla", 1.1, "xla", status="failed"),
+    ]
+    (change,) = changes(rows)
+    assert change.sentence() == "without openvino: +20% (onnxruntime, not judged yet)"
+
+
 def test_changes_say_if_nothing_is_left_and_count_the_fallback() -> None:
     (alone,) = changes([_tried("xla", 1.0, "xla", is_chosen=True)])
-    assert alone.sentence() == "without xla: nothing that is right is left"
+    assert alone.sentence() == "without xla: nothing is left that may be right"
     rows = [
         _tried("webgpu", 1.0, "webgpu", is_chosen=True, elsewhere=3),
         _tried("webgpu, expanded", 2.0, "webgpu"),

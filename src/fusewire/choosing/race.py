@@ -469,7 +469,8 @@ class Race:
         if not others:
             return None
         if software:
-            return f"{software[0].name} is emulated by the processor, and {others} runs there."
+            run = "runs" if len(self._trials) == 1 else "run"
+            return f"{software[0].name} is emulated by the processor, where {others} {run} too."
         quickest = min(map(self._first_run, self._trials))
         is_short = len(candidate.planned.plan.graph.nodes) <= _FEW_NODES or self._has_reference
         if info.trusted and quickest > _TINY_SECONDS and not is_short:

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 from fusewire.runtime.why import Tried
 
+# The status of a candidate that was timed, and was not quick enough to be compared with the oracle.
+_UNJUDGED = "not judged"
+
 
 @dataclass(frozen=True)
 class PlanChange:
     """What would be chosen without an engine, and how much longer that takes.
 
     ``change`` is 0.38 for 38% longer. It lies between ``low`` and ``high`` if the times of both lie
-    in their 95% intervals. ``candidate`` is "" if nothing that is right would be left.
+    in their 95% intervals. ``candidate`` is "" if nothing would be left. A race judges the quickest
+    candidates, and would judge the next one before it is chosen: ``is_judged`` says whether it was.
     """
 
     without: str
@@ -22,6 +26,7 @@ class PlanChange:
     change: float | None = None
     low: float | None = None
     high: float | None = None
+    is_judged: bool = True
 
     @property
     def is_within_noise(self) -> bool:
@@ -31,9 +36,10 @@ class PlanChange:
     def sentence(self) -> str:
         """Say it in a line: "without openvino: +38% (onnxruntime)"."""
         if self.change is None:
-            return f"without {self.without}: nothing that is right is left"
+            return f"without {self.without}: nothing is left that may be right"
         noise = ", within the noise" if self.is_within_noise else ""
-        return f"without {self.without}: {self.change:+.0%} ({self.candidate}{noise})"
+        judged = "" if self.is_judged else ", not judged yet"
+        return f"without {self.without}: {self.change:+.0%} ({self.candidate}{noise}{judged})"
 
 
 def engines_of(candidate: Tried) -> tuple[str, ...]:
@@ -48,7 +54,7 @@ def changes(tried: Sequence[Tried]) -> Iterator[PlanChange]:
     chosen = next((candidate for candidate in tried if candidate.is_chosen), None)
     if chosen is None or not chosen.seconds:
         return
-    usable = [x for x in tried if x.seconds and x.status in ("right", chosen.status)]
+    usable = [x for x in tried if x.seconds and x.status in ("right", _UNJUDGED, chosen.status)]
     for engine in engines_of(chosen):
         left = [x for x in usable if engine not in engines_of(x)]
         best = min(left, key=lambda x: x.seconds or 0.0, default=None)
@@ -61,6 +67,5 @@ def _compared(engine: str, chosen: Tried, other: Tried) -> PlanChange:
     low = high = None
     if other.low and other.high and chosen.low and chosen.high:
         low, high = other.low / chosen.high - 1, other.high / chosen.low - 1
-    return PlanChange(
-        engine, other.name, other.seconds, other.seconds / chosen.seconds - 1, low, high
-    )
+    change, is_judged = other.seconds / chosen.seconds - 1, other.status != _UNJUDGED
+    return PlanChange(engine, other.name, other.seconds, change, low, high, is_judged)

@@ -841,9 +841,9 @@ function showChanges() {
   const rows = data.changes.map((change) => {
     const by = change.change === null ? "nothing is left" : `${change.change >= 0 ? "+" : "−"}${Math.round(Math.abs(change.change) * 100)}%`;
     const span = change.low === null ? "" : `${Math.round(change.low * 100)}% to ${Math.round(change.high * 100)}%`;
-    return [`without ${change.without}`, by, span, seconds(change.seconds), change.candidate || "none that is right", change.is_within_noise ? "within the noise" : ""];
+    return [`without ${change.without}`, by, span, seconds(change.seconds), change.candidate || "nothing that may be right", [change.is_within_noise && "within the noise", !change.is_judged && "not judged yet"].filter(Boolean).join(", ")];
   });
-  box.append(table(["", "#change", "#interval", "#median", "would run", ""], rows, "The next best candidate that is right, from the recorded costs of those that were tried."));
+  box.append(table(["", "#change", "#interval", "#median", "would run", ""], rows, "The next best candidate, from the recorded costs of those that were tried. One that was not judged yet would be, before it is chosen."));
   const used = new Set(data.changes.map((change) => change.without));
   const unused = [...new Set(data.race.filter((row) => row.seconds).flatMap((row) => row.engines))].filter((name) => !used.has(name));
   if (unused.length) box.append(element("p", {class: "hint"}, `Not in the plan, so that it is the same without them: ${unused.join(", ")}.`));

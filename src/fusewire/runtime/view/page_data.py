@@ -158,6 +158,7 @@ def _change(change: PlanChange) -> dict[str, Any]:
         **asdict(change),
         "sentence": change.sentence(),
         "is_within_noise": change.is_within_noise,
+        "is_judged": change.is_judged,
     }
 
 
