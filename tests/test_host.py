@@ -2,7 +2,9 @@
 
 import gc
 import os
+import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -216,3 +218,48 @@ def test_forked_process_has_memory_of_its_own(empty_pool: None) -> None:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert (mine == 1).all()
+
+
+def test_lending_takes_no_longer_beside_many_arrays() -> None:
+    memory = np.empty(16, np.uint8)
+    start = memory.ctypes.data
+    pool = Pool(1 << 20)
+
+    def lend() -> np.ndarray[Any, Any]:
+        return pool.lend((4,), np.dtype(np.float32), "key", memory, start)
+
+    def seconds() -> float:
+        times = []
+        for _ in range(50):
+            begun = time.perf_counter()
+            lend()
+            times.append(time.perf_counter() - begun)
+        return min(times)
+
+    few = seconds()
+    held = [lend() for _ in range(30_000)]
+    many = seconds()
+    assert pool.use().in_use == 16 * len(held)
+    # To add up what is lent took a hundred times as long.
+    assert many < 10 * few
+
+
+def test_bytes_in_use_are_right_beside_threads_that_free_what_others_made() -> None:
+    memory = np.empty(16, np.uint8)
+    pool = Pool(1 << 20)
+    made: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def make() -> None:
+        for _ in range(2000):
+            made.put(pool.lend((4,), np.dtype(np.float32), "key", memory, memory.ctypes.data))
+
+    def free() -> None:
+        for _ in range(1999):
+            made.get()
+
+    threads = [threading.Thread(target=work) for work in (make, free) * 3]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert pool.use().in_use == 3 * 16

@@ -7,147 +7,173 @@ Names are loaded on first use, so that importing this module costs nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fusewire.lazy_names import LazyNames
 
 if TYPE_CHECKING:
-    from fusewire.contract.artifact_writer import ArtifactWriter
+    # Sorted, every alias would be a statement of its own.
+    # isort: off
+    from fusewire.contract.artifact_writer import (
+        ArtifactWriter as ArtifactWriter,
+    )
     from fusewire.contract.backend import (
-        API,
-        Artifact,
-        Backend,
-        BackendInfo,
-        BackendOption,
-        Config,
-        Device,
-        Done,
-        Event,
-        Exchange,
-        Executable,
-        Fact,
-        Gap,
-        Held,
-        Offer,
-        Refusal,
-        Slot,
-        Unavailable,
+        API as API,
+        Artifact as Artifact,
+        Backend as Backend,
+        BackendInfo as BackendInfo,
+        BackendOption as BackendOption,
+        Config as Config,
+        Device as Device,
+        Done as Done,
+        Event as Event,
+        Exchange as Exchange,
+        Executable as Executable,
+        Fact as Fact,
+        Gap as Gap,
+        Held as Held,
+        Offer as Offer,
+        Refusal as Refusal,
+        Slot as Slot,
+        Unavailable as Unavailable,
     )
-    from fusewire.contract.buffer import Buffer
-    from fusewire.contract.extension import Extension, attach, detach
+    from fusewire.contract.buffer import (
+        Buffer as Buffer,
+    )
+    from fusewire.contract.extension import (
+        Extension as Extension,
+        attach as attach,
+        detach as detach,
+    )
     from fusewire.contract.frontend import (
-        Document,
-        Example,
-        Frontend,
-        Limits,
-        Reading,
-        Spec,
-        Structure,
+        Document as Document,
+        Example as Example,
+        Frontend as Frontend,
+        Limits as Limits,
+        Reading as Reading,
+        Spec as Spec,
+        Structure as Structure,
     )
-    from fusewire.contract.inspection import EngineKernel, Inspector
-    from fusewire.contract.model_file import FileReader, ModelFile
+    from fusewire.contract.inspection import (
+        EngineKernel as EngineKernel,
+        Inspector as Inspector,
+    )
+    from fusewire.contract.model_file import (
+        FileReader as FileReader,
+        ModelFile as ModelFile,
+    )
     from fusewire.contract.region import (
-        CrossCompiler,
-        build,
-        claim_by_table,
-        edge_slots,
-        first_device,
-        weight_slots,
+        CrossCompiler as CrossCompiler,
+        build as build,
+        claim_by_table as claim_by_table,
+        edge_slots as edge_slots,
+        first_device as first_device,
+        weight_slots as weight_slots,
     )
-    from fusewire.contract.script import Script, Scripted
-    from fusewire.contract.tuning import Clocked, Estimate, Estimator, Piece, Tuner
-    from fusewire.ir.graph import Constant, Graph, Node, Value
-    from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
+    from fusewire.contract.script import (
+        Script as Script,
+        Scripted as Scripted,
+    )
+    from fusewire.contract.tuning import (
+        Clocked as Clocked,
+        Estimate as Estimate,
+        Estimator as Estimator,
+        Piece as Piece,
+        Tuner as Tuner,
+    )
+    from fusewire.ir.graph import (
+        Constant as Constant,
+        Graph as Graph,
+        Node as Node,
+        Value as Value,
+    )
+    from fusewire.ir.text import (
+        INLINE_BYTES as INLINE_BYTES,
+        parse_graph as parse_graph,
+        print_graph as print_graph,
+    )
 
-_MODULES = {
-    "contract.artifact_writer": ("ArtifactWriter",),
-    "contract.backend": (
-        "API", "Artifact", "Backend", "BackendInfo", "BackendOption", "Config",
-        "Device", "Done", "Event", "Exchange", "Executable", "Fact", "Gap", "Held", "Offer",
-        "Refusal", "Slot", "Unavailable",
-    ),
-    "contract.buffer": ("Buffer",),
-    "contract.extension": ("Extension", "attach", "detach"),
-    "contract.frontend": (
-        "Document", "Example", "Frontend", "Limits", "Reading", "Spec", "Structure",
-    ),
-    "contract.inspection": ("EngineKernel", "Inspector"),
-    "contract.model_file": ("FileReader", "ModelFile"),
-    "contract.region": (
-        "CrossCompiler", "build", "claim_by_table", "edge_slots", "first_device", "weight_slots",
-    ),
-    "contract.script": ("Script", "Scripted"),
-    "contract.tuning": ("Clocked", "Estimate", "Estimator", "Piece", "Tuner"),
-    "ir.graph": ("Constant", "Graph", "Node", "Value"),
-    "ir.text": ("INLINE_BYTES", "parse_graph", "print_graph"),
-}  # fmt: skip
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
-
-__all__ = [
-    "API",
-    "Artifact",
-    "Backend",
-    "BackendInfo",
-    "BackendOption",
-    "Buffer",
-    "Config",
-    "Device",
-    "Done",
-    "Event",
-    "Exchange",
-    "Executable",
-    "Fact",
-    "Gap",
-    "Held",
-    "Offer",
-    "Refusal",
-    "Slot",
-    "Unavailable",
-    "Extension",
-    "attach",
-    "detach",
-    "Document",
-    "Example",
-    "Frontend",
-    "Limits",
-    "Reading",
-    "Spec",
-    "Structure",
-    "ArtifactWriter",
-    "EngineKernel",
-    "Inspector",
-    "FileReader",
-    "ModelFile",
-    "CrossCompiler",
-    "build",
-    "claim_by_table",
-    "edge_slots",
-    "first_device",
-    "weight_slots",
-    "Script",
-    "Scripted",
-    "Clocked",
-    "Estimate",
-    "Estimator",
-    "Piece",
-    "Tuner",
-    "Constant",
-    "Graph",
-    "Node",
-    "Value",
-    "INLINE_BYTES",
-    "parse_graph",
-    "print_graph",
-]
-
-
-def __getattr__(name: str) -> Any:
-    """Load a name of the contract when it is first used."""
-    if name not in _MODULE_OF:
-        raise AttributeError(f"fusewire.backend has no {name!r}. It has {', '.join(__all__)}.")
-    from importlib import import_module
-
-    value = getattr(import_module(f"fusewire.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
+_NAMES = LazyNames(
+    __name__,
+    {
+        "contract.artifact_writer": ("ArtifactWriter",),
+        "contract.backend": (
+            "API",
+            "Artifact",
+            "Backend",
+            "BackendInfo",
+            "BackendOption",
+            "Config",
+            "Device",
+            "Done",
+            "Event",
+            "Exchange",
+            "Executable",
+            "Fact",
+            "Gap",
+            "Held",
+            "Offer",
+            "Refusal",
+            "Slot",
+            "Unavailable",
+        ),
+        "contract.buffer": ("Buffer",),
+        "contract.extension": (
+            "Extension",
+            "attach",
+            "detach",
+        ),
+        "contract.frontend": (
+            "Document",
+            "Example",
+            "Frontend",
+            "Limits",
+            "Reading",
+            "Spec",
+            "Structure",
+        ),
+        "contract.inspection": (
+            "EngineKernel",
+            "Inspector",
+        ),
+        "contract.model_file": (
+            "FileReader",
+            "ModelFile",
+        ),
+        "contract.region": (
+            "CrossCompiler",
+            "build",
+            "claim_by_table",
+            "edge_slots",
+            "first_device",
+            "weight_slots",
+        ),
+        "contract.script": (
+            "Script",
+            "Scripted",
+        ),
+        "contract.tuning": (
+            "Clocked",
+            "Estimate",
+            "Estimator",
+            "Piece",
+            "Tuner",
+        ),
+        "ir.graph": (
+            "Constant",
+            "Graph",
+            "Node",
+            "Value",
+        ),
+        "ir.text": (
+            "INLINE_BYTES",
+            "parse_graph",
+            "print_graph",
+        ),
+    },
+)
+__all__ = _NAMES.names
+__getattr__ = _NAMES.load
 
 
 def __dir__() -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import math
+import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -156,10 +157,10 @@ class _Lease:
         self.key = key
         self.size = size
         self.thing = thing
-        pool.lend_out(id(self), size)
+        pool.lend_out(size)
 
     def __del__(self) -> None:
-        self.pool.take_in(id(self))
+        self.pool.take_in(self.size)
         self.pool.give(self.key, self.size, self.thing)
 
 
@@ -182,7 +183,9 @@ class Pool:
         self._idle: list[_Idle] = []
         # Kept here, because arrays may outlive the modules of the interpreter.
         self._now = time.monotonic
-        # By lease: adding to a number is not atomic.
+        self._ident = threading.get_ident
+        # Bytes by thread, of which each changes its own: adding to a number is not atomic. What one
+        # thread lent another may take in, so that only the sum says something.
         self._lent: dict[int, int] = {}
         self._peak = self._hits = self._misses = self._failures = 0
 
@@ -194,16 +197,23 @@ class Pool:
     def _in_use(self) -> int:
         return sum(list(self._lent.values()))
 
-    def lend_out(self, lease: int, size: int) -> None:
+    def lend_out(self, size: int) -> None:
         """Count a block as lent."""
         before = self._in_use()
-        self._lent[lease] = size
+        self._count_lent(size)
         self._peak = max(self._peak, before + size)
         PRESSURE.watch(self, before, before + size)
 
-    def take_in(self, lease: int) -> None:
+    def take_in(self, size: int) -> None:
         """Count a block as returned."""
-        self._lent.pop(lease, None)
+        self._count_lent(-size)
+
+    def _count_lent(self, size: int) -> None:
+        thread = self._ident()
+        self._lent.setdefault(thread, 0)
+        # Nothing is called between reading and writing, so that no collection of garbage, which may
+        # take in blocks in this thread, comes between them.
+        self._lent[thread] += size
 
     def count_failure(self) -> None:
         """Count a request that found no memory."""
