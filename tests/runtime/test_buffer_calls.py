@@ -215,6 +215,27 @@ def test_several_steps_leave_buffers_where_they_are() -> None:
 
 
 @needs_gpu
+@needs_gpu
+def test_an_output_given_twice_or_that_is_an_input_stays_on_its_device() -> None:
+    def model(t: Any, x: Any) -> Any:
+        y = t + x
+        return {"total": y, "other": y, "same": x, "again": x}
+
+    program = compiled(model, "webgpu", X, X)
+    with fw.asarray(X, device="webgpu:0") as t, fw.asarray(X, device="webgpu:0") as x:
+        program(t, x)
+        result = program.run(t, x, outputs="device")
+        found = result.outputs
+        assert result.host_bytes == 0
+        assert {name: y.device for name, y in found.items()} == dict.fromkeys(found, "webgpu:0")
+        # Nobody else has the memory of a result.
+        x.write(np.zeros_like(X))
+        found["total"].write(np.zeros_like(X))
+        np.testing.assert_array_equal(found["other"].numpy(), X + X)
+        for name in ("same", "again"):
+            np.testing.assert_array_equal(found[name].numpy(), X)
+
+
 def test_why_says_what_goes_through_the_host() -> None:
     why = compiled(both, "webgpu", X, X).why()
     assert why.host_bytes == 4 * X.nbytes

@@ -19,7 +19,7 @@ from fusewire.runtime.concurrent import ConcurrentSteps
 from fusewire.runtime.guards import Checks
 from fusewire.runtime.plan import HOST, INTERPRETED, Plan, Step
 from fusewire.runtime.regions import RegionBuilder, RegionRunner, Updates, shape_of
-from fusewire.runtime.transfer import fetched
+from fusewire.runtime.transfer import copied, fetched
 
 _KEPT_SHAPES = 256
 # Takes the number of a step, and when it began and ended, in seconds of ``time.perf_counter``.
@@ -202,8 +202,12 @@ class PlanRunner(Executable):
         results = []
         shared = set(range(borrowed))
         for place in self._plan.outputs:
-            value = values[place] if keeps and place not in shared else fetched(values[place])
-            results.append(value.copy() if place in shared else value)
+            value = values[place]
+            if place not in shared:
+                results.append(value if keeps else fetched(value))
+            else:
+                copy = copied(value) if keeps else None
+                results.append(fetched(value).copy() if copy is None else copy)
             shared.add(place)
         return results
 

@@ -61,3 +61,12 @@ def fetched(value: Held) -> Any:
         array = guarded(value.device, "run", "a region", to_host, value)
         details |= {"bytes": array.nbytes, "tensors": 1}
     return array
+
+
+def copied(value: Held) -> Buffer | None:
+    """Copy a buffer of a device on that device; None if only the host can."""
+    if not isinstance(value, Buffer) or isinstance(value, HostBuffer):
+        return None
+    value.require_open()
+    whole, start = value.root()
+    return guarded(value.device, "run", "a region", whole.extracted, start, value.type)
