@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+import time
 from typing import Any
 
 import jax
@@ -15,6 +17,7 @@ import torch
 import fusewire as fw
 from fusewire.backends.xla.resident import XlaBuffer
 from fusewire.contract.buffer import Buffer, counted_traffic
+from fusewire.contract.region import build, first_device
 from fusewire.dtypes import dtype
 from fusewire.errors import (
     DTypeError,
@@ -28,9 +31,8 @@ from fusewire.ir.types import TensorType
 from fusewire.registry import REGISTRY
 
 HAS_GPU = bool(REGISTRY.meet("webgpu").devices)
-GPU = pytest.param(
-    "webgpu:0", marks=pytest.mark.skipif(not HAS_GPU, reason="WebGPU has no adapter here")
-)
+needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="WebGPU has no adapter here")
+GPU = pytest.param("webgpu:0", marks=needs_gpu)
 DTYPES = ["bool", "int8", "uint16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 
 
@@ -250,3 +252,76 @@ def test_wrong_requests_are_refused() -> None:
         len(fw.asarray(1.0))
     assert fw.empty(3).shape == (3,)
     assert fw.empty((0, 4), "int8").numpy().shape == (0, 4)
+
+
+@needs_gpu
+def test_memory_that_a_run_has_taken_is_nobody_elses_before_it_is_submitted() -> None:
+    backend = REGISTRY.get("webgpu")
+    device = first_device(backend)
+    graph = fw.trace(lambda x, y: x * 2 + y, *[fw.Spec((4096,), "float32")] * 2)
+    executable = build(backend, graph, device)
+    ones = np.ones(4096, np.float32)
+    x = fw.asarray(ones, device="webgpu:0")
+    other: list[Buffer] = []
+
+    class Closing:
+        """The second input: as it is taken, x is closed, and another tensor has its memory."""
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            x.close()
+            other.append(fw.asarray(1e6 * ones, device="webgpu:0"))
+            return ones
+
+    try:
+        (found,) = executable.run([x, Closing()]).wait()
+    except ReleasedError:
+        return
+    np.testing.assert_array_equal(found.read(), 3 * ones)
+
+
+@needs_gpu
+def test_closing_beside_a_call_is_a_right_answer_or_an_error() -> None:
+    ones = np.ones(4096, np.float32)
+    program = fw.compile(lambda x: x * 2, ones, backend="webgpu", level=0, fallback="error")
+    for _ in range(2):
+        program(ones)
+    wrong: list[Any] = []
+
+    def call(x: Buffer) -> None:
+        try:
+            found = program(x, outputs="device").numpy()
+        except ReleasedError:
+            return
+        except BaseException as error:
+            wrong.append(error)
+            raise
+        if not (found == 2).all():
+            wrong.append(found)
+
+    for number in range(150):
+        x = fw.asarray(ones, device="webgpu:0")
+        thread = threading.Thread(target=call, args=(x,))
+        thread.start()
+        if number % 3:
+            time.sleep(2e-4 * (number % 5))
+        x.close()
+        with fw.asarray(1e6 * ones, device="webgpu:0"):
+            thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("place", ["cpu", GPU])
+def test_copies_to_and_from_a_state_wait_for_the_call_that_has_it(place: str) -> None:
+    state = fw.state(np.zeros(4, np.float32), device=place)
+    other = fw.asarray(np.ones(4, np.float32), device=place)
+    into = fw.asarray(np.full(2, 5, np.float32), device=place)
+    works = [lambda: state.copy_from(other), lambda: into.copy_from(state[1:3])]
+    for work in works:
+        thread = threading.Thread(target=work)
+        with state.lock:
+            thread.start()
+            thread.join(0.2)
+            assert thread.is_alive()
+        thread.join(60)
+    assert state.numpy().tolist() == [1] * 4
+    assert into.numpy().tolist() == [1, 1]

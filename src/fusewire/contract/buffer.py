@@ -11,6 +11,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import EllipsisType, TracebackType
 from typing import Any, Self, TypeAlias, final
@@ -230,6 +231,10 @@ class Buffer(abc.ABC):
         """Return the buffer that has the memory, and where in it this one begins."""
         return self, 0
 
+    def locks(self) -> tuple[AbstractContextManager[bool], ...]:
+        """Return what keeps calls from replacing its memory: see ``held_still``."""
+        return ()
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a buffer without axes")
@@ -245,6 +250,11 @@ class Buffer(abc.ABC):
         """
         self.require_open()
         source = other if isinstance(other, Buffer) else HostBuffer.of(np.asarray(other))
+        with held_still(self, source):
+            self._copy_from(source, offset)
+
+    def _copy_from(self, source: Buffer, offset: int) -> None:
+        self.require_open()
         source.require_open()
         if source.dtype != self.dtype:
             raise ShapeMismatchError(
@@ -281,6 +291,16 @@ class Buffer(abc.ABC):
 
     def __repr__(self) -> str:
         return f"<Buffer {self.type} on {self.device}{', released' * self.is_released}>"
+
+
+@contextlib.contextmanager
+def held_still(*buffers: Buffer) -> Iterator[None]:
+    """Keep calls from replacing the memory of these buffers meanwhile."""
+    with contextlib.ExitStack() as stack:
+        # In one order, so that two who need the same never wait for each other.
+        for lock in sorted({lock for x in buffers for lock in x.locks()}, key=id):
+            stack.enter_context(lock)
+        yield
 
 
 def _range_of(shape: tuple[int, ...], key: Key) -> tuple[int, tuple[int, ...]]:
@@ -360,20 +380,26 @@ class PartBuffer(Buffer):
         whole, start = self._base.root()
         return whole, start + self._offset
 
+    def locks(self) -> tuple[AbstractContextManager[bool], ...]:
+        """Return those of the whole."""
+        return self._base.locks()
+
     def read(self, offset: int = 0, count: int | None = None) -> Array:
         """Copy to the host, flat."""
-        self.require_open()
         rest = self.size - offset if count is None else count
         self._check(offset, rest)
-        whole, start = self.root()
-        return whole.read(start + offset, rest).reshape(-1)
+        with held_still(self):
+            self.require_open()
+            whole, start = self.root()
+            return whole.read(start + offset, rest).reshape(-1)
 
     def write(self, array: Array, offset: int = 0) -> None:
         """Copy from the host."""
-        self.require_open()
         self._check(offset, array.size)
-        whole, start = self.root()
-        whole.write(array, start + offset)
+        with held_still(self):
+            self.require_open()
+            whole, start = self.root()
+            whole.write(array, start + offset)
 
     def _check(self, offset: int, count: int) -> None:
         if not 0 <= offset <= offset + count <= self.size:
@@ -384,10 +410,11 @@ class PartBuffer(Buffer):
 
     def alone(self) -> Array | Buffer:
         """Copy it into memory of its own: on its device, or on the host where that cannot be."""
-        self.require_open()
-        whole, start = self.root()
-        found = whole.extracted(start, self._type)
-        return self.numpy() if found is None else found
+        with held_still(self):
+            self.require_open()
+            whole, start = self.root()
+            found = whole.extracted(start, self._type)
+            return self.numpy() if found is None else found
 
 
 @final
@@ -424,9 +451,11 @@ class HostBuffer(Buffer):
     @property
     def array(self) -> Array:
         """The memory itself."""
+        # Read once: another thread may close it at any time.
+        array = self._array
         self.require_open()
-        assert self._array is not None, "it is open"
-        return self._array
+        assert array is not None, "it is open"
+        return array
 
     def read(self, offset: int = 0, count: int | None = None) -> Array:
         """Return its memory: all in its shape, or a part of it flat."""
@@ -499,6 +528,10 @@ class StateBuffer(Buffer):
     def root(self) -> tuple[Buffer, int]:
         """Return the memory that it has now."""
         return self.held.root()
+
+    def locks(self) -> tuple[AbstractContextManager[bool], ...]:
+        """Return the lock that a call has while it replaces the memory."""
+        return (self.lock,)
 
     def read(self, offset: int = 0, count: int | None = None) -> Array:
         """Copy to the host, or show its memory if that is the host's."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -10,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from fusewire.contract.backend import Held
-from fusewire.contract.buffer import Buffer, HostBuffer, StateBuffer
+from fusewire.contract.buffer import Buffer, HostBuffer, StateBuffer, held_still
 from fusewire.contract.frontend import Structure
 from fusewire.errors import OptionsError, ShapeMismatchError
 from fusewire.ir.graph import Value
@@ -121,10 +120,7 @@ def _results(entry: Entry, leaves: Sequence[Any], into: Sequence[Held]) -> list[
             "One state was given for two inputs, and a call would replace it twice. Make a state "
             "for each: fw.state(x)."
         )
-    with contextlib.ExitStack() as stack:
-        # In one order, so that two calls never wait for each other.
-        for state in sorted(states, key=id):
-            stack.enter_context(state.lock)
+    with held_still(*(leaf for leaf in leaves if isinstance(leaf, Buffer))):
         return _replaced(entry, leaves, into)
 
 

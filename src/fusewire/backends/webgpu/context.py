@@ -198,9 +198,9 @@ class Context:
     def upload(self, array: Array, type_: TensorType) -> WebGpuBuffer:
         """Copy a host array into a new buffer."""
         buffer = WebGpuBuffer(self, type_)
-        if buffer.gpu is not None:
+        if (memory := buffer.memory()) is not None:
             note_upload(buffer.nbytes)
-            self.queue.write_buffer(buffer.gpu, 0, whole_words(array))
+            self.queue.write_buffer(memory.gpu, 0, whole_words(array))
         return buffer
 
     def copy(self, source: Any, start: int, target: Any, at: int, size: int) -> None:
@@ -309,22 +309,49 @@ class Pool:
 
 
 @final
+class Memory:
+    """A buffer of wgpu's that goes back to its pool when nobody holds this any more.
+
+    Whoever submits work holds it until then: another thread may close the tensor meanwhile, and its
+    memory must not be another tensor's before that work is in the queue.
+    """
+
+    __slots__ = ("__weakref__", "gpu")
+
+    def __init__(self, pool: Pool, size: int) -> None:
+        self.gpu = pool.take(size)
+        # Held from outside: of what lies in a cycle the garbage collector may end wgpu's buffer
+        # first, and a dead one would be given back. Errors of wgpu make such cycles.
+        finalize(self, pool.give, self.gpu).atexit = False
+
+
+@final
 class WebGpuBuffer(Buffer):
-    """A tensor in a device's memory; ``gpu`` is wgpu's buffer, None when it has no elements."""
+    """A tensor in a device's memory."""
 
     def __init__(self, context: Context, type_: TensorType) -> None:
         self.context = context
         self._type = type_
         shape: Any = type_.shape
         self._bytes = math.prod(shape) * type_.dtype.itemsize
-        self.gpu: Any = None
-        self._give: Any = None
-        if self._bytes:
-            self.gpu = context.pool.take(self._bytes)
-            # Held from outside: of what lies in a cycle the garbage collector may end wgpu's buffer
-            # first, and a dead one would be given back. Errors of wgpu make such cycles.
-            self._give = finalize(self, context.pool.give, self.gpu)
-            self._give.atexit = False
+        self._memory = Memory(context.pool, self._bytes) if self._bytes else None
+
+    @property
+    def gpu(self) -> Any:
+        """The buffer of wgpu's; None if it has no elements, or was released."""
+        memory = self._memory
+        return None if memory is None else memory.gpu
+
+    def memory(self) -> Memory | None:
+        """Return its memory, for as long as the caller holds it; None if it has no elements.
+
+        ReleasedError if it is gone.
+        """
+        memory = self._memory
+        if memory is None:
+            # Read once: another thread may close it at any time.
+            self.require_open()
+        return memory
 
     @property
     def device(self) -> str:
@@ -366,11 +393,13 @@ class WebGpuBuffer(Buffer):
         whole = -(-length // 4) * 4 if is_rest else length
         if first % 4 or place % 4 or whole % 4:
             return False
-        origin: WebGpuBuffer = source
-        if source.gpu is self.gpu:
+        origin, target = source.memory(), self.memory()
+        if origin is not None and origin is target:
             # WebGPU copies between two buffers only.
-            origin, first = source._excerpt(start, TensorType(self._type.dtype, (count,))), 0
-        self.context.copy(origin.gpu, first, self.gpu, place, whole)
+            excerpt = source._excerpt(start, TensorType(self._type.dtype, (count,)))
+            origin, first = excerpt.memory(), 0
+        if origin is not None and target is not None:
+            self.context.copy(origin.gpu, first, target.gpu, place, whole)
         return True
 
     def _excerpt(self, offset: int, type_: TensorType) -> WebGpuBuffer:
@@ -385,10 +414,8 @@ class WebGpuBuffer(Buffer):
         return self._excerpt(offset, type_)
 
     def release(self) -> None:
-        """Give the memory back: what still runs on it runs before what comes next."""
-        if self._give is not None:
-            self._give()
-        self.gpu = None
+        """Let go of the memory: what still runs on it runs before what comes next."""
+        self._memory = None
 
     def _range(self, offset: int, count: int | None) -> tuple[int, int]:
         whole = self.size
@@ -404,7 +431,9 @@ class WebGpuBuffer(Buffer):
         if start == end:
             return np.empty(0, np.uint8)
         first, last = start // 4 * 4, -(-end // 4) * 4
-        return self.context.download(self.gpu, first, last - first)[start - first : end - first]
+        memory = self.memory()
+        assert memory is not None, "it has elements"
+        return self.context.download(memory.gpu, first, last - first)[start - first : end - first]
 
     def _put(self, data: Array, start: int) -> None:
         end = start + data.size
@@ -416,7 +445,9 @@ class WebGpuBuffer(Buffer):
             whole[: inside - first] = self._read_bytes(first, inside)
             whole[start - first : end - first] = data
             data = whole
-        self.context.queue.write_buffer(self.gpu, first, data)
+        memory = self.memory()
+        assert memory is not None, "it has elements"
+        self.context.queue.write_buffer(memory.gpu, first, data)
 
 
 def as_bytes(array: Array) -> Array:

@@ -17,7 +17,7 @@ from typing import Any, final
 import numpy as np
 import wgpu
 
-from fusewire.backends.webgpu.context import Context, WebGpuBuffer, is_loss, whole_words
+from fusewire.backends.webgpu.context import Context, Memory, WebGpuBuffer, is_loss, whole_words
 from fusewire.backends.webgpu.program import Program
 from fusewire.contract.backend import RUN_BYTES, Event, Executable, Held, Slot
 from fusewire.contract.profiling import KernelTime, Profiled
@@ -162,12 +162,15 @@ class Binding:
 
     def submit(
         self,
-        inputs: Sequence[WebGpuBuffer],
-        outputs: Sequence[WebGpuBuffer],
+        inputs: Sequence[Memory | None],
+        outputs: Sequence[Memory | None],
         skipped: Sequence[int] = (),
         clock: Clock | None = None,
     ) -> None:
-        """Hand a run to the queue without the dispatches of these numbers; a ``clock`` times it."""
+        """Hand a run to the queue without the dispatches of these numbers; a ``clock`` times it.
+
+        The caller holds the memory until this returns.
+        """
         groups = self._bound(self._places(inputs, outputs), skipped)
         if self._program.mode == "debug":
             # Scratch memory is shared, and between kernels another run would come in.
@@ -251,13 +254,13 @@ class Binding:
         layout = self._layouts[launch.kernel]
         return self.context.gpu.create_bind_group(layout=layout, entries=entries)
 
-    def _places(self, given: Sequence[WebGpuBuffer], made: Sequence[WebGpuBuffer]) -> list[Any]:
+    def _places(self, given: Sequence[Memory | None], made: Sequence[Memory | None]) -> list[Any]:
         places = list(self._fixed)
-        for at, memory in enumerate(self._allocations):
-            if memory.kind == "input":
-                places[at] = given[memory.place].gpu
-            elif memory.kind in ("output", "lent"):
-                places[at] = made[memory.place].gpu
+        for at, allocation in enumerate(self._allocations):
+            if allocation.kind not in _EDGES:
+                continue
+            memory = (given if allocation.kind == "input" else made)[allocation.place]
+            places[at] = None if memory is None else memory.gpu
         return places
 
     def copying(self, output: int, place: int) -> int | None:
@@ -422,10 +425,11 @@ class WebGpuExecutable(Executable, Clocked, Profiled):
         binding = self._binding
         context, skipped = binding.context, []
         given = [self._accept(context, x, t) for x, t in zip(inputs, self._inputs, strict=True)]
+        memories = [x.memory() for x in given]
         made: list[WebGpuBuffer | None] = [None] * len(self._outputs)
         for output, place in updates:
             number = binding.copying(output, place)
-            is_once = sum(x.gpu is given[place].gpu for x in given) == 1
+            is_once = sum(x is memories[place] for x in memories) == 1
             if number is None or not is_once or given[place] is not inputs[place]:
                 continue
             made[output] = given[place]
@@ -434,7 +438,7 @@ class WebGpuExecutable(Executable, Clocked, Profiled):
             return self.run(given)
         pairs = zip(made, self._outputs, strict=True)
         new = [WebGpuBuffer(context, t) if x is None else x for x, t in pairs]
-        binding.submit(given, new, skipped)
+        binding.submit(memories, [x.memory() for x in new], skipped)
         return WebGpuEvent(context, new)
 
     def _submit(
@@ -446,12 +450,13 @@ class WebGpuExecutable(Executable, Clocked, Profiled):
     ) -> Event:
         context = binding.context
         given = [self._accept(context, x, t) for x, t in zip(inputs, self._inputs, strict=True)]
+        memories = [x.memory() for x in given]
         if outputs:
             pairs = zip(outputs, self._outputs, strict=True)
             made = [_target(context, x, type_) for x, type_ in pairs]
         else:
             made = [WebGpuBuffer(context, type_) for type_ in self._outputs]
-        binding.submit(given, made, clock=clock)
+        binding.submit(memories, [x.memory() for x in made], clock=clock)
         return WebGpuEvent(context, made)
 
     @property
