@@ -231,7 +231,7 @@ class Buffer(abc.ABC):
         """Return the buffer that has the memory, and where in it this one begins."""
         return self, 0
 
-    def locks(self) -> tuple[AbstractContextManager[bool], ...]:
+    def _locks(self) -> tuple[AbstractContextManager[bool], ...]:
         """Return what keeps calls from replacing its memory: see ``held_still``."""
         return ()
 
@@ -298,7 +298,7 @@ def held_still(*buffers: Buffer) -> Iterator[None]:
     """Keep calls from replacing the memory of these buffers meanwhile."""
     with contextlib.ExitStack() as stack:
         # In one order, so that two who need the same never wait for each other.
-        for lock in sorted({lock for x in buffers for lock in x.locks()}, key=id):
+        for lock in sorted({lock for x in buffers for lock in x._locks()}, key=id):
             stack.enter_context(lock)
         yield
 
@@ -380,9 +380,9 @@ class PartBuffer(Buffer):
         whole, start = self._base.root()
         return whole, start + self._offset
 
-    def locks(self) -> tuple[AbstractContextManager[bool], ...]:
+    def _locks(self) -> tuple[AbstractContextManager[bool], ...]:
         """Return those of the whole."""
-        return self._base.locks()
+        return self._base._locks()
 
     def read(self, offset: int = 0, count: int | None = None) -> Array:
         """Copy to the host, flat."""
@@ -529,7 +529,7 @@ class StateBuffer(Buffer):
         """Return the memory that it has now."""
         return self.held.root()
 
-    def locks(self) -> tuple[AbstractContextManager[bool], ...]:
+    def _locks(self) -> tuple[AbstractContextManager[bool], ...]:
         """Return the lock that a call has while it replaces the memory."""
         return (self.lock,)
 
