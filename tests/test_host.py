@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fusewire.host_memory import ALIGNMENT, LARGE, POOL, Pool, aligned_empty, lender
+from fusewire.host_memory import ALIGNMENT, LARGE, POOL, Pool, address, aligned_empty, lender
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 5), (7, 11), (1000, 257)])
@@ -28,6 +28,31 @@ def test_aligned_array_is_an_ordinary_one_that_begins_at_the_right_place(
         assert found.flags.c_contiguous
         found[...] = 1
         assert (found == 1).all()
+
+
+def _locked(array: Any) -> Any:
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((3, 4), np.float32),
+        np.zeros((), np.int64),
+        np.zeros((0, 3), np.float32),
+        np.zeros((4, 4))[:, 1:3],
+        np.zeros((3, 4)).T,
+        np.zeros(8)[3:],
+        np.zeros(5)[::-1],
+        _locked(np.zeros(5)),
+        np.zeros((2, 2), ml_dtypes.bfloat16),
+        np.array(["a", "b"], object),
+    ],
+    ids=lambda array: f"{array.dtype}{array.shape}{array.strides}",
+)
+def test_address_of_any_array_is_where_its_first_element_lies(array: Any) -> None:
+    assert address(array) == array.ctypes.data
 
 
 class Tensor:

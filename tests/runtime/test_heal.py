@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchmarks.heal import ENGINES, measure, model_of, problems, spoiled
-from fusewire.backends.onnxruntime.executable import BoundSession
+from fusewire.backends.onnxruntime import executable
 from fusewire.errors import CheckError
 from tests.flaky import compiled
 
@@ -18,13 +18,13 @@ def test_every_bad_call_has_the_same_error_and_every_good_one_its_answer(engine:
 
 
 def test_engine_makes_nothing_again_after_a_bad_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    bound, make = [], BoundSession._bound
+    bound, make = [], executable.bound_small
 
-    def counted(session: BoundSession) -> Any:
+    def counted(session: Any, edges: Any) -> Any:
         bound.append(session)
-        return make(session)
+        return make(session, edges)
 
-    monkeypatch.setattr(BoundSession, "_bound", counted)
+    monkeypatch.setattr(executable, "bound_small", counted)
     source, good, place = model_of("computed")
     program = compiled(source, backend="onnxruntime", fallback="error")
     for seed in range(3):

@@ -233,6 +233,13 @@ class Executable(abc.ABC):
     def run(self, inputs: Sequence[Held]) -> Event:
         """Start a run; the caller owns the outputs."""
 
+    # Whether it takes arrays of any strides: it copies them anyway.
+    takes_any_strides: bool = False
+
+    def compute(self, inputs: Sequence[Held]) -> list[Held]:
+        """Run to the end; an engine whose runs always have ended need not make an event."""
+        return self.run(inputs).wait()
+
     def run_updating(self, inputs: Sequence[Held], updates: Sequence[tuple[int, int]]) -> Event:
         """Run, and write some outputs over inputs if the engine can: pairs of their places.
 

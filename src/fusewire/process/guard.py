@@ -98,10 +98,22 @@ def guarded(
         raise _translated(name, phase, what, error) from error
 
 
+def guarded_compute(
+    name: str, compute: Callable[[Sequence[Held]], list[Held]], inputs: Sequence[Held]
+) -> list[Held]:
+    """Have a region computed; nearly every call of a program goes through here."""
+    try:
+        return compute(inputs)
+    except _PASSED:
+        raise
+    except BaseException as error:
+        raise _translated(name, "run", "a region", error) from error
+
+
 def guarded_run(
     name: str, run: Callable[[Sequence[Held]], Event], inputs: Sequence[Held], waits: bool
 ) -> list[Held]:
-    """Run a region and return its outputs; every call of a program goes through here."""
+    """Run a region and return its outputs, which it may still be computing if nobody waits."""
     try:
         event = run(inputs)
         return event.wait() if waits else event.outputs

@@ -162,9 +162,11 @@ class Program:
             if not WORDS.isdisjoint(named):
                 return self.run(*arguments, **named).outputs
             arguments = self._parameters.bind(arguments, named)
-        found = self._calls.get(
-            tuple([(x.shape, x.dtype) if type(x) is ndarray else _key(x) for x in arguments])
-        )
+        if len(arguments) == 1 and type(x := arguments[0]) is ndarray:
+            # Most calls of tiny programs: a loop over one argument takes longer than this.
+            found = self._calls.get((x.shape, x.dtype))
+        else:
+            found = self._calls.get(signature(arguments))
         if found is None:
             if any(map(_is_traced, arguments)):
                 # The caller is being traced, and this is a part of it.
@@ -656,7 +658,16 @@ def _fitted(entry: Entry, leaves: list[Any]) -> Entry:
 
 def signature(arguments: tuple[Any, ...]) -> Signature:
     """Return the key of arguments: arrays by shape and dtype, containers by their parts."""
-    return tuple([_key(x) for x in arguments])
+    key: list[Any] = []
+    for x in arguments:
+        key += (x.shape, x.dtype) if type(x) is ndarray else _keys(x)
+    return tuple(key)
+
+
+def _keys(argument: Any) -> Signature:
+    """Return the parts of a signature that an argument makes: two if it is an array."""
+    key = _key(argument)
+    return key if isinstance(argument, np.ndarray | np.generic) else (key,)
 
 
 def _with_arrays(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -23,7 +23,7 @@ from fusewire.ir.types import TensorType, type_symbols
 from fusewire.ops import limits
 from fusewire.ops.limits import RunLimits
 from fusewire.process.forks import in_forked_child
-from fusewire.process.guard import guarded, guarded_run
+from fusewire.process.guard import guarded, guarded_compute, guarded_run
 from fusewire.runtime.observed import ObservedRun, observed_move
 from fusewire.runtime.plan import Plan, Region
 from fusewire.runtime.transfer import hand_over, to_host
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Updates = Sequence[tuple[int, int]]
 # The most executables of a region for an engine that needs sizes: each takes memory.
 _KEPT = 64
+_NO_TURN = contextlib.nullcontext()
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,21 +88,35 @@ class Loaded:
     """An executable; ``parts`` has what a call needs, in one place.
 
     A large model evicts everything else from the caches, so a call should touch few objects.
-    Calls may be counted, after a failure, and observed, while a profile is on: ``parts`` then has
-    another ``run``, and calls that are neither cost nothing more. ``region`` is for profiles.
+    They are what to call and whether that gives an event; whether arrays of any strides, or all
+    that are contiguous, are taken as they are; the lock of an engine that takes turns; and a name.
+    Calls may be counted, after a failure, and observed, while a profile is on: then it is another
+    to call, and calls that are neither cost nothing more. ``region`` is for profiles.
     """
 
-    __slots__ = ("__weakref__", "_counted", "_executable", "_plain_parts", "_region", "parts")
+    __slots__ = (
+        "__weakref__",
+        "_counted",
+        "_executable",
+        "_plain_parts",
+        "_region",
+        "exchange",
+        "parts",
+        "waits",
+    )
 
     def __init__(
         self, name: str, executable: Executable, exchange: Exchange, region: Region | None = None
     ) -> None:
-        run: Callable[[Sequence[Held]], Event] = executable.run
-        is_host = exchange.memory == "host"
+        self.exchange = exchange
+        turn = None if executable.is_reentrant else threading.Lock()
+        # Others go on beside what comes next.
+        self.waits = exchange.memory == "host" or turn is not None
         # Such an engine takes any contiguous array.
         is_plain = exchange.alignment <= 1 and not exchange.needs_writable
-        turn = None if executable.is_reentrant else threading.Lock()
-        self.parts = self._plain_parts = (run, exchange, is_host, is_plain, turn, name)
+        is_any = is_plain and executable.takes_any_strides
+        run: Callable[[Sequence[Held]], Any] = executable.compute if self.waits else executable.run
+        self.parts = self._plain_parts = (run, not self.waits, is_any, is_plain, turn, name)
         self._executable = executable
         self._counted: Callable[[Sequence[Held]], Event] | None = None
         self._region = region
@@ -113,7 +128,7 @@ class Loaded:
         """Count the calls from now on, until so many go well that it may stop."""
         # Weak: an executable is closed when nothing refers to it, not when cycles are collected.
         stop = weakref.WeakMethod(self.stop_counting)
-        self._counted = breaker.counted(self._plain_parts[0], stop)
+        self._counted = breaker.counted(self._executable.run, stop)
         self.choose_run()
 
     @property
@@ -132,16 +147,15 @@ class Loaded:
         ``ended`` are the events of a profile that has ended: an engine that was asked for its
         kernels may know them only now.
         """
-        run = self._counted or self._plain_parts[0]
-        before = self.parts[0]
+        run, before = self._counted, self.parts[0]
         if EVENTS.is_on and self._region is not None:
             may_ask = EVENTS.wants_kernels and not self.is_counted
             executable = self._executable if may_ask else None
+            run = run or self._executable.run
             if isinstance(before, ObservedRun) and before.fits(run, executable):
                 return
             run = ObservedRun(run, self._plain_parts[-1], self._region, executable)
-        is_plain = run is self._plain_parts[0]
-        self.parts = self._plain_parts if is_plain else (run, *self._plain_parts[1:])
+        self.parts = self._plain_parts if run is None else (run, True, *self._plain_parts[2:])
         if isinstance(before, ObservedRun):
             before.end((*ended, *EVENTS.lists))
 
@@ -150,6 +164,16 @@ class Loaded:
         """The bytes that a run takes besides inputs and weights; None if the engine is silent."""
         count = self._executable.metrics.get(RUN_BYTES)
         return None if count is None else int(count)
+
+    def run_in_turn(
+        self, run: Callable[[Sequence[Held]], Any], gives_event: bool, inputs: Sequence[Held]
+    ) -> list[Held]:
+        """Run when it is free, if it takes turns, and wait unless the device may go on."""
+        turn, name = self._plain_parts[-2:]
+        with turn or _NO_TURN:
+            if gives_event:
+                return guarded_run(name, run, inputs, self.waits)
+            return guarded_compute(name, run, inputs)
 
     def updating(self, updates: Updates) -> Callable[[Sequence[Held]], Event]:
         """Return what runs it and may write outputs over inputs; not while calls are counted."""
@@ -164,8 +188,10 @@ class Loaded:
     def _in_place(
         self, run: Callable[[Sequence[Held]], Event]
     ) -> Callable[[Sequence[Held]], Event]:
-        if self.is_counted:
-            return self.parts[0]
+        counted, current = self._counted, self.parts[0]
+        if counted is not None:
+            # Another thread may stop the counting meanwhile.
+            return current if isinstance(current, ObservedRun) else counted
         region, name = self._region, self._plain_parts[-1]
         is_observed = self.parts is not self._plain_parts and region is not None
         return ObservedRun(run, name, region) if is_observed and region is not None else run
@@ -312,23 +338,22 @@ class RegionRunner:
         # Every call of a program comes this way: loops that end early, and few calls.
         key = tuple(map(shape_of, inputs)) if self._per_size else ()
         loaded = self._made.get(key) or self._make(key, inputs)
-        run, exchange, is_host, is_plain, turn, name = loaded.parts
+        run, gives_event, is_any, is_plain, turn, name = loaded.parts
         if updates:
-            run = loaded.updating(updates)
+            run, gives_event = loaded.updating(updates), True
         elif into:
-            run = loaded.writing(into)
+            run, gives_event = loaded.writing(into), True
         taken = inputs
         try:
             for value in inputs:
-                if type(value) is ndarray and is_plain and value.flags.c_contiguous:
+                if type(value) is ndarray and (is_any or (is_plain and value.flags.c_contiguous)):
                     continue
-                taken = guarded(name, "run", "a region", _hand_over, inputs, exchange)
+                taken = guarded(name, "run", "a region", _hand_over, inputs, loaded.exchange)
                 break
-            if turn is None:
-                found = guarded_run(name, run, taken, is_host)
+            if turn is None and not gives_event:
+                found = guarded_compute(name, run, taken)
             else:
-                with turn:
-                    found = guarded_run(name, run, taken, True)
+                found = loaded.run_in_turn(run, gives_event, taken)
             if self._is_last and not keeps:
                 for value in found:
                     if type(value) is not ndarray:

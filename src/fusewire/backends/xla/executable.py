@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from fusewire.contract.backend import Done, Event, Executable, Held, Slot
-from fusewire.host_memory import ALIGNMENT, aligned_copy
+from fusewire.host_memory import ALIGNMENT, address, aligned_copy
 from fusewire.ir.graph import Array
 
 # Inputs of at least so many bytes that are not aligned are copied here: above 100 KiB XLA would
@@ -44,11 +44,15 @@ class XlaExecutable(Executable):
         return self._metrics
 
     def run(self, inputs: Sequence[Held]) -> Event:
+        """Run to the end."""
+        return Done(self.compute(inputs))
+
+    def compute(self, inputs: Sequence[Held]) -> list[Held]:
         """Run to the end; outputs are fresh, writable, and the caller's."""
         if self._narrow or self._large:
             inputs = self._shown(inputs)
         outputs: list[Held] = self._call(*inputs)  # type: ignore[assignment] # arrays are held
-        return Done(outputs)
+        return outputs
 
     def _shown(self, inputs: Sequence[Any]) -> list[Any]:
         """View narrow dtypes as bytes, and align what is large."""
@@ -56,7 +60,7 @@ class XlaExecutable(Executable):
         for i in self._narrow:
             shown[i] = shown[i].view(np.uint8)
         for i in self._large:
-            if shown[i].ctypes.data % ALIGNMENT:
+            if address(shown[i]) % ALIGNMENT:
                 shown[i] = aligned_copy(shown[i])
         return shown
 
