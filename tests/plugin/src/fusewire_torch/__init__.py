@@ -44,7 +44,14 @@ class Eager(fb.Executable):
 
 @final
 class TorchBackend(fb.Backend):
-    info = fb.BackendInfo("torch-eager", version("torch"), "PyTorch, eager.", "an example", (2, 0))
+    info = fb.BackendInfo(
+        "torch-eager",
+        version("torch"),
+        "PyTorch, eager.",
+        "an example",
+        (2, 0),
+        instance="torch",  # the library that "torch" and "inductor" use, too
+    )
     gaps = ()
     exchange = fb.Exchange()
     lowerings = TABLE  # extensions may add to it
