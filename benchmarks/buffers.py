@@ -89,6 +89,37 @@ def chain() -> None:
         print(f"| {run.__name__} | {_ms(_median(run))} | {count:,} |")
 
 
+def waits() -> None:
+    """Time ten calls in a row on a device, with and without waiting for each."""
+    options: dict[str, Any] = {"backend": "webgpu", "level": 0, "isolate": "never"}
+    print("| ten calls in a row on | each waited for, ms | waited for at the end | until then |")
+    print("|---|---|---|---|")
+    for rows in (16, 256, 1024):
+        x = np.full((rows, 1024), 0.5, np.float32)
+        program = fw.compile(lambda x: np.maximum(x * 0.5 + 1, 0), x, **options)
+        held = fw.asarray(x, device="webgpu:0")
+        for is_waiting in (True, False):
+            _ten(program, held, is_waiting)
+        # In turns, so that both have the machine as it is.
+        times = [(_ten(program, held, True), _ten(program, held, False)) for _ in range(ROUNDS)]
+        waited, free = (sorted(whole for _, whole in column) for column in zip(*times, strict=True))
+        called = statistics.median(calls for _, (calls, _) in times)
+        shown = [_ms((statistics.median(x), x[0], x[-1])) for x in (waited, free)]
+        print(f"| {rows} x 1024 | {shown[0]} | {shown[1]} | {called:.1f} |", flush=True)
+
+
+def _ten(program: fw.Program, value: Any, is_waiting: bool) -> tuple[float, float]:
+    """Return the milliseconds until ten calls have returned, and until the last is done."""
+    start = time.perf_counter()
+    for _ in range(10):
+        value = program(value)
+        if is_waiting:
+            value.wait()
+    called = time.perf_counter() - start
+    value.wait()
+    return 1e3 * called, 1e3 * (time.perf_counter() - start)
+
+
 def _step(cache: Any, row: Any, position: Any) -> Any:
     cache[position] = row
     scores = cache @ row
@@ -213,4 +244,4 @@ def plan() -> None:
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or ("chain", "state", "calls"):
-        {"chain": chain, "state": state, "calls": calls, "plan": plan}[name]()
+        {"chain": chain, "waits": waits, "state": state, "calls": calls, "plan": plan}[name]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 
 import fusewire as fw
+from fusewire.backends.webgpu.engine import WebGpuBackend
 from fusewire.contract.buffer import Buffer
-from fusewire.errors import OptionsError, ReleasedError, ShapeMismatchError
+from fusewire.contract.region import build, first_device
+from fusewire.errors import EngineRaised, OptionsError, ReleasedError, ShapeMismatchError
 from fusewire.host_memory import POOL
 from fusewire.registry import REGISTRY
 
@@ -241,3 +244,51 @@ def test_why_says_what_goes_through_the_host() -> None:
     assert why.host_bytes == 4 * X.nbytes
     assert f"copies {4 * X.nbytes:,} bytes between the host and devices" in str(why)
     assert compiled(doubled, "onnxruntime", X).why().host_bytes == 0
+
+
+def _heavy(x: Any) -> Any:
+    return (x @ x) @ (x @ x)
+
+
+@needs_gpu
+def test_a_call_returns_before_the_device_is_done_and_reading_waits() -> None:
+    x = np.full((512, 512), 1 / 512, np.float32)
+    program = compiled(_heavy, "webgpu", x)
+    given = fw.asarray(x, device="webgpu:0")
+    program(given).wait()
+    called, whole = [], []
+    for _ in range(5):
+        start = time.perf_counter()
+        found = program(given)
+        called.append(time.perf_counter() - start)
+        found.wait()
+        whole.append(time.perf_counter() - start)
+    assert min(called) < min(whole) / 2
+    # What is timed is waited for.
+    assert program.run(given).seconds > min(whole) / 2
+    np.testing.assert_allclose(program(given).numpy(), _heavy(x), rtol=1e-4)
+
+
+@needs_gpu
+def test_calls_that_nobody_waits_for_run_in_order() -> None:
+    grow, shrink = (
+        compiled(lambda x: x * 3 + 1, "webgpu", X),
+        compiled(lambda x: x / 2, "webgpu", X),
+    )
+    value: Any = fw.asarray(X, device="webgpu:0")
+    expected: Any = X
+    for _ in range(10):
+        value, expected = shrink(grow(value)), (expected * 3 + 1) / 2
+    np.testing.assert_allclose(value.numpy(), expected, rtol=1e-5)
+
+
+@needs_gpu
+def test_a_device_that_is_lost_after_a_call_is_a_typed_error_when_read() -> None:
+    backend = WebGpuBackend()
+    graph = fw.trace(doubled, fw.Spec((3, 4), "float32"))
+    (found,) = build(backend, graph, first_device(backend)).run([X]).outputs
+    assert isinstance(found, Buffer)
+    backend.context(first_device(backend)).gpu.destroy()
+    with pytest.raises(EngineRaised, match=r"webgpu:0 failed to give a buffer of float32\[3, 4\]"):
+        found.numpy()
+    backend.close()

@@ -109,6 +109,12 @@ class Buffer(abc.ABC):
     def write(self, array: Array, offset: int = 0) -> None:
         """Copy from the host to the elements from ``offset``."""
 
+    def wait(self) -> None:  # noqa: B027 - most memory is written by the time a call returns
+        """Block until what writes to it is done; raises the engine's error.
+
+        A call that leaves its results on a device returns as soon as the device has the work.
+        """
+
     def copy_within(self, source: Buffer, start: int, count: int, offset: int) -> bool:
         """Copy elements of a buffer of the same device, without the host; False if it cannot."""
         return False
@@ -380,6 +386,10 @@ class PartBuffer(Buffer):
         whole, start = self._base.root()
         return whole, start + self._offset
 
+    def wait(self) -> None:
+        """Wait for the whole."""
+        self.root()[0].wait()
+
     def _locks(self) -> tuple[AbstractContextManager[bool], ...]:
         """Return those of the whole."""
         return self._base._locks()
@@ -528,6 +538,11 @@ class StateBuffer(Buffer):
     def root(self) -> tuple[Buffer, int]:
         """Return the memory that it has now."""
         return self.held.root()
+
+    def wait(self) -> None:
+        """Wait for the call that replaced it last."""
+        with self.lock:
+            self.held.wait()
 
     def _locks(self) -> tuple[AbstractContextManager[bool], ...]:
         """Return the lock that a call has while it replaces the memory."""

@@ -197,6 +197,10 @@ class Program:
         with counted_traffic() as traffic:
             start = time.perf_counter()
             outputs = run(arguments)
+            for output in outputs:
+                if isinstance(output, Buffer):
+                    # A device goes on after the call.
+                    output.wait()
             seconds = time.perf_counter() - start
         size = sum(x.nbytes for x in outputs if isinstance(x, np.ndarray | Buffer))
         about = {"backend": entry.backend, "nodes": entry.nodes}

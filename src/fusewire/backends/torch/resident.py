@@ -59,6 +59,11 @@ class TorchBuffer(Buffer):
         note_download(host.nbytes)
         return host
 
+    def wait(self) -> None:
+        """Block until the device has written it."""
+        self.require_open()
+        wait_for(self.tensor.device)
+
     def write(self, array: Array, offset: int = 0) -> None:
         """Copy from the host."""
         self.require_open()

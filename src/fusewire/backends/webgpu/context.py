@@ -27,7 +27,7 @@ from fusewire.backends.webgpu.storage import STORAGES
 from fusewire.contract.backend import Device, Fact
 from fusewire.contract.buffer import Buffer, note_download, note_upload
 from fusewire.dtypes import dtype
-from fusewire.errors import ShapeMismatchError
+from fusewire.errors import EngineRaised, ShapeMismatchError
 from fusewire.host_memory import LARGE, PRESSURE, PoolUse, aligned_empty, allocated
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
@@ -372,6 +372,12 @@ class WebGpuBuffer(Buffer):
         start, end = self._range(offset, count)
         return self._read_bytes(start * of.itemsize, end * of.itemsize).view(of.numpy)
 
+    def wait(self) -> None:
+        """Block until the device has done all that was submitted."""
+        self.require_open()
+        with _typed(self):
+            self.context.wait()
+
     def write(self, array: Array, offset: int = 0) -> None:
         """Copy elements from the host; what was started before does not see them."""
         self.require_open()
@@ -433,7 +439,9 @@ class WebGpuBuffer(Buffer):
         first, last = start // 4 * 4, -(-end // 4) * 4
         memory = self.memory()
         assert memory is not None, "it has elements"
-        return self.context.download(memory.gpu, first, last - first)[start - first : end - first]
+        with _typed(self):
+            found = self.context.download(memory.gpu, first, last - first)
+        return found[start - first : end - first]
 
     def _put(self, data: Array, start: int) -> None:
         end = start + data.size
@@ -448,6 +456,18 @@ class WebGpuBuffer(Buffer):
         memory = self.memory()
         assert memory is not None, "it has elements"
         self.context.queue.write_buffer(memory.gpu, first, data)
+
+
+@contextmanager
+def _typed(buffer: WebGpuBuffer) -> Iterator[None]:
+    """Give errors of the device a type and a sentence: here those of earlier runs come up too."""
+    try:
+        yield
+    except ENGINE_ERRORS as error:
+        raise EngineRaised(
+            f"{buffer.device} failed to give a buffer of {buffer.type}: {str(error).rstrip('.')}.",
+            "It failed, or was lost, after a call had given it work. Compute the buffer again.",
+        ) from error
 
 
 def as_bytes(array: Array) -> Array:

@@ -52,6 +52,11 @@ class XlaBuffer(Buffer):
         flat = host.reshape(-1)
         return flat[offset : None if count is None else offset + count]
 
+    def wait(self) -> None:
+        """Block until the device has written it."""
+        self.require_open()
+        self.array.block_until_ready()
+
     def write(self, array: Array, offset: int = 0) -> None:
         """Put another array in its place, with some elements replaced: jax's never change."""
         host = self.read()
