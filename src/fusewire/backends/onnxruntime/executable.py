@@ -42,7 +42,8 @@ PROVIDERS = ["CPUExecutionProvider"]
 # Errors are raised; what the engine would print about them is said there.
 _FATAL = 4
 _BITS = {1: np.uint8, 2: np.uint16}
-# Tensors of at most so many bytes are copied in and out rather than bound anew: 4.4 us, not 5.5.
+# Tensors of at most so many bytes are copied in and out rather than bound anew: a call with one of
+# 4 KiB in and out takes 6.9 us, not 9.8, with 16 KiB 8.3, not 10.2, and with 32 KiB 10.1, not 10.7.
 SMALL = 1 << 14
 
 
