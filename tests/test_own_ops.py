@@ -23,11 +23,12 @@ from fusewire.backends.webgpu.engine import WebGpuBackend
 from fusewire.backends.webgpu.outside import call_refusal
 from fusewire.backends.webgpu.program import Program
 from fusewire.cli import main
-from fusewire.contract.backend import Config
+from fusewire.contract.backend import Config, Refusal
 from fusewire.contract.extension import attach
 from fusewire.contract.region import first_device
 from fusewire.declare import Cover, TritonBinary, TritonKernel, WgslKernel
 from fusewire.errors import (
+    CheckError,
     ExtensionWarning,
     FallbackWarning,
     FormatError,
@@ -377,6 +378,40 @@ def test_kernel_is_judged_once_for_a_signature(
         x
     )
     assert len(judged) == 1
+
+
+def test_kernel_that_could_not_be_judged_is_not_banned(
+    installed: Install, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = installed()
+    x = np.linspace(-2, 2, 777, dtype=np.float32)
+    options = fw.Options(backend="webgpu", level=0)
+    late = Refusal((0,), "not-started", "The machine was busy.")
+    with monkeypatch.context() as busy:
+        busy.setattr(kernel_check.KernelCheck, "_run", lambda *given: late)
+        with pytest.warns(FallbackWarning, match=r"could not be compared .* The machine was busy"):
+            fw.compile(lambda x: package.gelu2(x), x, options=options)(x)
+    with fw.compile(lambda x: package.gelu2(x), x, options=options) as program:
+        np.testing.assert_allclose(program(x), package.gelu2(x), rtol=2e-6)
+        assert set(program.why().counts()["data"]) == {"webgpu"}
+
+
+def test_kernel_that_nothing_could_be_drawn_for_is_judged_the_next_time(
+    installed: Install, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = installed()
+    x = np.linspace(-2, 2, 555, dtype=np.float32)
+    judged = []
+
+    def not_allowed(self: Any, graph: Any, inputs: Any) -> Any:
+        judged.append(graph)
+        raise CheckError("not what the op takes")
+
+    monkeypatch.setattr(kernel_check.KernelCheck, "_judged", not_allowed)
+    for factor in (3, 5):
+        fw.compile(lambda x, by=factor: package.gelu2(x) * by, x, backend="webgpu", level=0)(x)
+    # Twice each: as samples are drawn, and as the call has it.
+    assert len(judged) == 4
 
 
 def test_conform_fails_for_a_kernel_that_is_wrong(installed: Install) -> None:

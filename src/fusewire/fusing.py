@@ -462,8 +462,8 @@ class EngineFusion(FusionBackend):
         fields = backend_fields(target.backend, target.device, config)
         limits = target.limits.with_compiling(target.backend.info.compile_seconds)
         given = target, target.device, config, fields, limits, self._context.records
-        if (problem := KernelCheck(*given).problem(region, _generated(region))) is not None:
-            raise RefusedError(problem)
+        if (fault := KernelCheck(*given).fault(region, _generated(region))) is not None:
+            raise RefusedError(fault.sentence)
 
     def _place(self, device: str | None, target: str | None) -> Target:
         """Find a device that is here, or describe a target that need not be."""

@@ -6,6 +6,7 @@ the place of a GPU.
 """
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -127,6 +128,9 @@ def test_a_buffer_is_read_and_written_in_parts(of: Any) -> None:
     assert buffer.numpy().dtype == of.numpy
     assert buffer.numpy().astype(int).tolist() == [[0, 0, 1], [2, 3, 0]]
     assert buffer.read(3, 2).astype(int).tolist() == [2, 3]
+    assert buffer.copy_within(buffer, start=2, count=3, offset=3)
+    assert buffer.numpy().astype(int).tolist() == [[0, 0, 1], [1, 2, 3]]
+    buffer.write(np.array([2, 3, 0], of.numpy), offset=3)
     other = TorchBuffer.zeros("cuda:0", TensorType(of, (4,)), torch.device("cpu"))
     assert other.copy_within(buffer, start=2, count=3, offset=1)
     part = other.extracted(1, TensorType(of, (3,)))
@@ -162,6 +166,20 @@ def test_probing_looks_for_the_gpus_of_the_build(monkeypatch: pytest.MonkeyPatch
     (fallen,) = devices.asked_apart("cuda", seconds=0.0)
     assert isinstance(fallen, Unavailable)
     assert fallen.device == "cuda"
+
+
+def test_runs_at_the_same_time_share_full_precision(request: pytest.FixtureRequest) -> None:
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    for setting in (matmul, cudnn):
+        request.addfinalizer(partial(setattr, setting, "allow_tf32", setting.allow_tf32))
+        setting.allow_tf32 = True
+    first, second = (devices.full_precision(torch.device("cuda")) for _ in range(2))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert (matmul.allow_tf32, cudnn.allow_tf32) == (False, False)
+    second.__exit__(None, None, None)
+    assert (matmul.allow_tf32, cudnn.allow_tf32) == (True, True)
 
 
 class _Properties:

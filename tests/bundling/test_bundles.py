@@ -12,12 +12,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fusewire as fw
+from fusewire.bundling.rebuilding import _Rebuilding
 from fusewire.choosing.overlap import Overlap
 from fusewire.choosing.race import Race, RaceResult
 from fusewire.contract.backend import Artifact
@@ -40,6 +42,7 @@ from fusewire.records.bundles import (
 )
 from fusewire.records.entries import artifact_of, artifact_payload
 from fusewire.records.framing import framed, unframed
+from fusewire.records.plans import Choice
 from fusewire.runtime.program import Program
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
@@ -466,6 +469,17 @@ def in_any_case(
     chosen = replace(next(x for x in found if x is not None), threads=1)
     trial = self.runner.attempt(chosen, self.inputs)
     return replace(result, chosen=chosen, trials={**result.trials, chosen.name: trial})
+
+
+@pytest.mark.parametrize(("saved_with", "allowed"), [(512, 3), (2, 2), (None, None)])
+def test_threads_of_a_stranger_are_no_more_than_asked_for(
+    saved_with: int | None, allowed: int | None
+) -> None:
+    context = SimpleNamespace(options=fw.Options(threads=3))
+    rebuilding: Any = SimpleNamespace(decider=SimpleNamespace(context=context))
+    for is_concurrent, most in ((True, allowed), (False, None)):
+        choice = Choice("a", "cpu", is_concurrent=is_concurrent, threads=saved_with)
+        assert _Rebuilding._allowed_threads(rebuilding, choice) == most
 
 
 @pytest.mark.parametrize("is_signed", [True, False])

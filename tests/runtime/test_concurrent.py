@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,11 @@ import pytest
 
 import fusewire as fw
 from fusewire.contract.backend import Config, Held
+from fusewire.contract.buffer import held_still
+from fusewire.dtypes import float32
 from fusewire.errors import BudgetError, CheckError
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Graph, Value
+from fusewire.ir.types import TensorType
 from fusewire.ops.limits import RunLimits
 from fusewire.planning.branches import forks
 from fusewire.planning.candidates import Candidate, placed_candidate, placing_of, plan_choice
@@ -21,9 +25,11 @@ from fusewire.planning.target import Target
 from fusewire.records.plans import read_plan, write_plan
 from fusewire.registry import REGISTRY
 from fusewire.runtime import concurrent
+from fusewire.runtime.buffer_calls import _taken
 from fusewire.runtime.concurrent import overlapping, waits
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import ALONE, Plan
+from fusewire.runtime.transfer import fetched
 from fusewire.trials.build import BuildTarget, PlanBuilder
 
 X = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
@@ -233,6 +239,32 @@ def test_interrupt_of_the_caller_waits_for_the_other_branch() -> None:
     assert watch._running == set()
     watch.failing.clear()
     runner.call([X])
+
+
+class _Nothing:
+    """An engine that gives no results."""
+
+    is_as_planned = True
+
+    def run(self, inputs: Sequence[Held]) -> list[Held]:
+        return []
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_step_without_its_results_is_an_error_and_ends_the_call(number: int) -> None:
+    candidate = placed(fw.trace(two, X), "onnxruntime", "openvino")
+    watch = Watch(runner := loaded(runner_of(candidate), X), 0.05)
+    watch._runners[number] = _Nothing()  # type: ignore[call-overload] # not all of a runner
+    with pytest.raises(ValueError, match="shorter"):
+        runner.call([X])
+
+
+def test_part_of_a_state_is_read_by_the_thread_that_helps() -> None:
+    state, value = fw.state(X), Value(TensorType(float32, (2, 64)), "x")
+    with ThreadPoolExecutor(1) as helper, held_still(state):
+        taken = _taken(value, state[0:2])
+        read = helper.submit(fetched, taken)
+        np.testing.assert_array_equal(read.result(timeout=5), X[:2])
 
 
 def test_without_a_helper_the_caller_does_everything(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,13 +20,14 @@ from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate, plan_choice
 from fusewire.planning.planner import make_plan
 from fusewire.planning.target import Target
-from fusewire.records.plans import SavedPlan
+from fusewire.records.plans import Choice, SavedPlan
 from fusewire.records.quarantine import Fact
 from fusewire.runtime.entry import Entry, Undecided
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.transfer import to_host
 from fusewire.runtime.why import Why
 from fusewire.store.key import Key
+from fusewire.system.hardware import usable_cores
 
 _BEYOND_DOUBT = ("right", "cannot say")
 
@@ -113,11 +114,18 @@ class _Rebuilding:
         # The file that an engine could read is not part of a bundle.
         form = "native" if choice.form == "file" else choice.form
         choice = replace(choice, form=form, options=self._allowed_options(target))
+        choice = replace(choice, threads=self._allowed_threads(choice))
         may_fall_back = context.options.fallback != "error"
         graph, fallback = self.reading.graph, reference_target()
         planned = plan_choice(choice, graph, targets, fallback, may_fall_back)
         own = form, choice.options, tuple(others), False, choice.placing
         return Candidate(target, planned, *own, choice.is_concurrent, choice.threads)
+
+    def _allowed_threads(self, choice: Choice) -> int | None:
+        """Return the threads of regions that run at the same time; no more than there may be."""
+        if not choice.is_concurrent or choice.threads is None:
+            return None
+        return min(choice.threads, self.decider.context.options.threads or usable_cores())
 
     def _allowed_options(self, target: Target) -> dict[str, Any]:
         """Keep only options that the backend itself offers: others might name files."""

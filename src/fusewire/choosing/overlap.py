@@ -160,7 +160,8 @@ class Overlap:
         """Run candidates in one process; those that fail there are left out."""
         trials: dict[str, CandidateTrial] = {}
         for candidate in candidates:
-            self.progress(f"trying {candidate.name}", 1 - max(self._left, 0) / self.budget)
+            used = 1 - max(self._left, 0) / max(self.budget, 1e-3)
+            self.progress(f"trying {candidate.name}", used)
             seconds = max(self._left, _COMPILING)
             try:
                 trial = self.runner.attempt(candidate, self.inputs, seconds, child=_CHILD)

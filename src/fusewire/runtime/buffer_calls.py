@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from fusewire.contract.backend import Held
-from fusewire.contract.buffer import Buffer, HostBuffer, StateBuffer, held_still
+from fusewire.contract.buffer import Buffer, HostBuffer, PartBuffer, StateBuffer, held_still
 from fusewire.contract.frontend import Structure
 from fusewire.errors import OptionsError, ShapeMismatchError
 from fusewire.ir.graph import Value
@@ -163,6 +163,10 @@ def _taken(value: Value, leaf: Any) -> Held:
     leaf.require_open()
     if isinstance(leaf, StateBuffer):
         leaf = leaf.held
+    if isinstance(leaf, PartBuffer):
+        # Of the memory that a state has now: another thread of this call could not wait for it.
+        whole, start = leaf.root()
+        leaf = whole.part(start, leaf.type)
     if isinstance(leaf, HostBuffer):
         return plain(value, leaf.array)
     is_cast = isinstance(value.type, TensorType) and value.type.dtype is not leaf.type.dtype

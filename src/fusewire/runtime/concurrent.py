@@ -134,6 +134,8 @@ class _ConcurrentCall:
         self._left = list(range(len(steps.waits)))
         self._done: set[int] = set()
         self._running: set[int] = set()
+        # The step that the caller took last.
+        self._own: int | None = None
         self._users = steps.users.copy()
         self._errors: dict[int, BaseException] = {}
         self._lock = threading.Lock()
@@ -148,6 +150,8 @@ class _ConcurrentCall:
             # Also after an interrupt: what runs uses memory of this call.
             with self._lock:
                 self._left.clear()
+                # The caller is here, and runs it no more.
+                self._running -= {self._own}
                 while self._running:
                     self._changed.wait()
             if helper is not None:
@@ -157,9 +161,9 @@ class _ConcurrentCall:
 
     def _work(self, is_caller: bool) -> None:
         while (number := self._take(is_caller)) is not None:
-            outcome: Future[list[Any]] = Future()
-            settle(outcome, self._run_step, number, self._values)
-            self._end(number, outcome)
+            outcome: Future[None] = Future()
+            settle(outcome, self._run_and_keep, number)
+            self._end(number, outcome.exception())
 
     def _take(self, is_caller: bool) -> int | None:
         """Take the first step that may run now, or wait for one; None if none is left."""
@@ -168,6 +172,7 @@ class _ConcurrentCall:
                 for number in self._left:
                     if self._may_start(number):
                         self._left.remove(number)
+                        self._own = number if is_caller else self._own
                         self._running.add(number)
                         return number
                 # The caller returns last: it has the results.
@@ -181,18 +186,22 @@ class _ConcurrentCall:
             _may_overlap(turns[number], turns[other]) for other in self._running
         )
 
-    def _end(self, number: int, outcome: Future[list[Any]]) -> None:
-        """Keep what a step made, and free what no other needs."""
+    def _run_and_keep(self, number: int) -> None:
+        """Run a step, keep what it made, and free what no other needs."""
+        outputs = self._run_step(number, self._values)
         with self._lock:
-            if (error := outcome.exception()) is not None:
-                self._fail(number, error)
-            else:
-                outputs = outcome.result()
-                self._meter.hold(outputs)
-                for place, value in zip(self._plan.steps[number].outputs, outputs, strict=True):
-                    self._values[place] = value
+            self._meter.hold(outputs)
+            for place, value in zip(self._plan.steps[number].outputs, outputs, strict=True):
+                self._values[place] = value
+            self._free(self._steps.uses[number])
+
+    def _end(self, number: int, error: BaseException | None) -> None:
+        """Let the steps begin that waited for one, or none after it if it failed."""
+        with self._lock:
+            if error is None:
                 self._done.add(number)
-                self._free(self._steps.uses[number])
+            else:
+                self._fail(number, error)
             self._running.discard(number)
             self._changed.notify_all()
 

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from fusewire.planning.target import Target
     from fusewire.process.isolated import Services
     from fusewire.runtime.recovery import Recovery
+    from fusewire.trials.kernel_check import KernelFault
 
 Fields = tuple[tuple[str, str], ...]
 _CORRECT = "Correct the kernel, or have it refuse such nodes."
@@ -393,20 +394,23 @@ class PlanBuilder:
         self, region: Region, graph: Graph, inputs: Sequence[Held], key: Key | None
     ) -> Built:
         """Judge the kernels of packages that a region holds, then compile and load it."""
-        problem = self._kernel_problem(region, graph, inputs)
-        if problem is None:
+        fault, seconds = self._kernel_fault(region, graph, inputs)
+        if fault is None:
             return self._compiled(region, graph, inputs, key)
         if key is not None and self.records is not None:
-            name = self.records.model
-            quarantine(self.records, key, Fact("wrong", problem, model=name))
-        return self._on_next(region, graph, inputs, EngineError(problem, _CORRECT))
+            # What is the machine's, such as a child that did not start, is not kept.
+            own = Fact(fault.code, fault.sentence, seconds=seconds, model=self.records.model)
+            quarantine(self.records, key, own)
+        return self._on_next(region, graph, inputs, EngineError(fault.sentence, _CORRECT))
 
-    def _kernel_problem(self, region: Region, graph: Graph, inputs: Sequence[Held]) -> str | None:
-        """Say which kernel of a package is wrong at these sizes; None if a region has none."""
+    def _kernel_fault(
+        self, region: Region, graph: Graph, inputs: Sequence[Held]
+    ) -> tuple[KernelFault | None, float]:
+        """Say which kernel of a package is wrong at these sizes, if one is, and its deadline."""
         target = self._target(region)
         # In a child that tries plans there are no records: the parent judges what it answers.
         if self.records is None or not self._is_engine(target) or not holds_outside_ops(graph):
-            return None
+            return None, 0.0
         from fusewire.trials.kernel_check import KernelCheck
 
         compiling = target.backend.info.compile_seconds
@@ -416,7 +420,7 @@ class PlanBuilder:
         )
         about = {"backend": region.backend, "device": region.device.id}
         with EVENTS.span("compile", graph.name, purpose="to judge kernels of packages", **about):
-            return check.problem(graph, inputs)
+            return check.fault(graph, inputs), limits.seconds
 
     def _compiled(
         self, region: Region, graph: Graph, inputs: Sequence[Held], key: Key | None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,16 @@ from fusewire.runtime.transfer import fetched
 from fusewire.store.code_state import module_state
 from fusewire.store.key import Key
 
+# What samples give beyond this is drawn up to it, so that a range of it is a number.
+_MOST = 1e300
+
+
+class KernelFault(NamedTuple):
+    """Why a kernel is not used; ``code`` is "wrong", or that of the failure to run it."""
+
+    code: str
+    sentence: str
+
 
 @dataclass(frozen=True, eq=False)
 class KernelCheck:
@@ -50,7 +60,7 @@ class KernelCheck:
     limits: ChildLimits
     records: Records | None
 
-    def problem(self, graph: Graph, inputs: Sequence[Held]) -> str | None:
+    def fault(self, graph: Graph, inputs: Sequence[Held]) -> KernelFault | None:
         """Say which kernel of a region is wrong at the sizes of a call; None if all are right."""
         sized = _sized(graph, inputs)
         for part in sized.walk():
@@ -58,11 +68,11 @@ class KernelCheck:
                 if "." not in node.op or not _has_elements(node):
                     continue
                 given = inputs if part is sized else ()
-                if (problem := self._node_problem(part, node, given)) is not None:
-                    return problem
+                if (fault := self._node_fault(part, node, given)) is not None:
+                    return fault
         return None
 
-    def _node_problem(self, graph: Graph, node: Node, inputs: Sequence[Held]) -> str | None:
+    def _node_fault(self, graph: Graph, node: Node, inputs: Sequence[Held]) -> KernelFault | None:
         op = get_op(node.op)
         alone, _ = graph_of(op, [_zeros(value) for value in node.inputs], node.attrs)
         key = self._key(op, alone)
@@ -70,25 +80,25 @@ class KernelCheck:
             return None
         for operands in _operands(op, graph, node, inputs):
             try:
-                problem = self._judged(*graph_of(op, operands, node.attrs))
+                fault = self._judged(*graph_of(op, operands, node.attrs))
             except (CheckError, EngineRaised):
                 # The meaning does not allow what was drawn; the next are what the call has.
                 continue
-            if problem is not None:
-                return self._sentence(op, alone, problem)
+            if fault is not None:
+                return fault._replace(sentence=self._sentence(op, alone, fault))
+            if key is not None and self.records is not None:
+                self.records.put(key, b"right")
             break
-        if key is not None and self.records is not None:
-            self.records.put(key, b"right")
         return None
 
-    def _judged(self, graph: Graph, inputs: list[HostValue]) -> str | None:
+    def _judged(self, graph: Graph, inputs: list[HostValue]) -> KernelFault | None:
         """Run one node, and compare it with its meaning; raises what the meaning raises."""
         expected = guarded(graph.name, "run", "its meaning", Alone, graph, inputs)
         answer = self._run(graph, inputs)
         if isinstance(answer, Refusal):
-            return f"it cannot be run. {answer.reason}"
+            return KernelFault(answer.code, f"it cannot be run. {answer.reason}")
         verdict = expected.judge(answer)
-        return verdict.reason if verdict.status == "wrong" else None
+        return KernelFault("wrong", verdict.reason) if verdict.status == "wrong" else None
 
     def _run(self, graph: Graph, inputs: list[HostValue]) -> list[HostValue] | Refusal:
         """Compile and run one node, in a child if the engine of the region meets it there."""
@@ -103,14 +113,16 @@ class KernelCheck:
         trial.executable.close()
         return trial.outputs
 
-    def _sentence(self, op: Op[Any], graph: Graph, problem: str) -> str:
+    def _sentence(self, op: Op[Any], graph: Graph, fault: KernelFault) -> str:
         (node,) = graph.nodes
         types = ", ".join(str(value.type) for value in node.operands)
         attrs = "".join(f", {name}={value}" for name, value in node.attrs.items())
         where = f"{label(self.target.backend_name, self.config.options)} on {self.device.id}"
+        is_wrong = fault.code == "wrong"
+        did = "differs from" if is_wrong else "could not be compared with"
         return (
-            f"The kernel of {op.name} for {where} differs from the meaning of the op at "
-            f"{op.name}({types}{attrs}): {problem}"
+            f"The kernel of {op.name} for {where} {did} the meaning of the op at "
+            f"{op.name}({types}{attrs}): {fault.sentence}"
         )
 
     def _key(self, op: Op[Any], graph: Graph) -> Key | None:
@@ -188,8 +200,11 @@ def _draws(op: Op[Any], count: int) -> list[Draw]:
 
 def _draw(drawn: Draw, value: Value, rng: np.random.Generator) -> Array:
     low, high = drawn.low, drawn.high
-    if drawn.values is not None and np.size(drawn.values) and value.tensor.dtype.kind != "complex":
-        low, high = float(np.min(drawn.values)), float(np.max(drawn.values))
+    if drawn.values is not None and value.tensor.dtype.kind != "complex":
+        given = np.asarray(drawn.values, np.float64)
+        # Of infinities and NaN, nothing could be drawn, and nothing compared.
+        known = np.clip(given[np.isfinite(given)], -_MOST, _MOST)
+        low, high = (float(known.min()), float(known.max())) if known.size else (low, high)
     own = replace(drawn, shape=_shape(value), values=None, low=low, high=high)
     array: Array = replace(own, dtype=value.tensor.dtype).make(value.tensor.dtype, rng)
     return array

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+import threading
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, final
 
 import torch
 
@@ -130,20 +132,43 @@ def facts_of(properties: Any) -> dict[str, Fact]:
 
 def wait_for(place: Any) -> None:
     """Wait until a device has done what it was given."""
-    if place.type != "cpu":
-        torch.get_device_module(place.type).synchronize()
+    if place.type == "mps":
+        torch.mps.synchronize()
+    elif place.type != "cpu":
+        torch.get_device_module(place.type).synchronize(place)
 
 
-@contextlib.contextmanager
-def full_precision(place: Any) -> Iterator[None]:
-    """Have float32 computed as such: cuDNN rounds it to TF32 unless it is told not to."""
-    if place.type != "cuda":
-        yield
-        return
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
-    matmul.allow_tf32 = cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
+@final
+class FullPrecision:
+    """Has float32 computed as such on CUDA: cuDNN rounds it to TF32 unless it is told not to.
+
+    The setting is the process's: the first of several runs sets it, and the last sets it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._before = (False, False)
+
+    def __enter__(self) -> None:
+        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+        with self._lock:
+            if self._count == 0:
+                self._before = matmul.allow_tf32, cudnn.allow_tf32
+                matmul.allow_tf32 = cudnn.allow_tf32 = False
+            self._count += 1
+
+    def __exit__(self, *error: object) -> None:
+        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+        with self._lock:
+            self._count -= 1
+            if self._count == 0:
+                matmul.allow_tf32, cudnn.allow_tf32 = self._before
+
+
+_FULL_PRECISION = FullPrecision()
+
+
+def full_precision(place: Any) -> AbstractContextManager[None]:
+    """Have a run on a device compute float32 as such."""
+    return _FULL_PRECISION if place.type == "cuda" else contextlib.nullcontext()

@@ -41,8 +41,13 @@ def refuses_on(kind: str) -> Callable[[Node], str | None]:
 def _lacking(node: Node, kind: str) -> str | None:
     """Say which dtype a device has no tensors of; None if it has all that a node needs."""
     types = [v.type for v in (*node.operands, *node.outputs)]
-    wide = [str(x.dtype) for x in types if isinstance(x, TensorType) and x.dtype in _WIDE]
-    return f"PyTorch has no {wide[0]} on {kind}." if wide else None
+    of = [x.dtype for x in types if isinstance(x, TensorType)]
+    if wide := [str(x) for x in of if x in _WIDE]:
+        return f"PyTorch has no {wide[0]} on {kind}."
+    rounds = node.op == "cast" and of[0].is_float and not of[-1].is_float
+    if rounds or node.op == "cbrt" or any(x.is_float and x.is_narrow for x in of):
+        return f"{node.op} is computed in float64 here, and PyTorch has none on {kind}."
+    return None
 
 
 def refuses(node: Node) -> str | None:

@@ -76,7 +76,8 @@ class TorchBuffer(Buffer):
         if not isinstance(source, TorchBuffer) or source.type.dtype is not self._type.dtype:
             return False
         part = source.tensor.reshape(-1)[start : start + count]
-        self._put(part, offset)
+        # Elements of its own may lie where others go.
+        self._put(part.clone() if source is self else part, offset)
         return True
 
     def _put(self, part: Tensor, offset: int) -> None:
@@ -115,8 +116,8 @@ class ResidentTorchExecutable(Executable):
 
     @property
     def is_reentrant(self) -> bool:
-        """Calls share nothing but weights, and the precision that a run is told."""
-        return bool(self._place.type != "cuda")
+        """Calls share nothing but weights."""
+        return True
 
     def run(self, inputs: Sequence[Held]) -> Event:
         """Start a run: its outputs may be given to the next one before it is done."""

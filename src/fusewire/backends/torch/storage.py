@@ -104,8 +104,10 @@ def exit_of(of: DType) -> Callable[[Tensor], Array]:
 
 
 def beside(x: Tensor, array: Array) -> Tensor:
-    """Give an array as a tensor where another one is."""
-    return torch.from_numpy(array).to(x.device)
+    """Give an array as a tensor where another one is; floats in its dtype."""
+    tensor = torch.from_numpy(array)
+    tensor = tensor.to(x.dtype) if tensor.is_floating_point() else tensor
+    return tensor.to(x.device)
 
 
 def work(of: DType) -> Callable[[Tensor], Tensor] | None:

@@ -57,7 +57,7 @@ def _resized(x: Tensor, attrs: Any, sizes: Sequence[int]) -> Tensor:
         how = mode, attrs["cubic_a"], attrs["antialias"], attrs["exclude_outside"]
         column = (-1,) + (1,) * (x.dim() - 1 - i)
         parts = [
-            torch.index_select(x, i, beside(x, tap)) * beside(x, weight).to(x.dtype).reshape(column)
+            torch.index_select(x, i, beside(x, tap)) * beside(x, weight).reshape(column)
             for tap, weight in _taps(axis, coordinates, *how)
         ]
         x = sum(parts[1:], parts[0])
