@@ -34,7 +34,7 @@ MILESTONES = {
     "records.entries.Records.artifact",
     "runtime.execute.PlanRunner.__init__",
     "backends.onnxruntime.engine.OnnxRuntimeBackend.load",
-    "backends.onnxruntime.executable.PlainSession.run",
+    "backends.onnxruntime.executable.PlainSession.compute",
 }
 walk = {}
 

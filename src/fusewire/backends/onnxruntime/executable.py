@@ -512,9 +512,10 @@ def wrapped(session: Any, artifact: Artifact, held: Sequence[Any]) -> Profilable
         return TypedSession(session, edges, held)
     # With another provider, what is bound is copied when it is bound, not when the session runs.
     may_bind = session.get_providers() == PROVIDERS
-    if may_bind and all(map(_is_small, slots)):
-        return bound_session(session, edges, held)
     in_place: Any = artifact.launch.get("in_place", ()) if may_bind else ()
+    # What may be written over an input is not copied, however small.
+    if may_bind and not in_place and all(map(_is_small, slots)):
+        return bound_session(session, edges, held)
     return PlainSession(session, edges, held, in_place)
 
 
