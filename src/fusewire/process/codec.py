@@ -296,6 +296,8 @@ RECORDS: dict[type, dict[str, Written]] = {
         "unchecked_ops": _many(TEXT),
         "claims_by_table": FLAG,
         "compile_seconds": NUMBER,
+        "instance": TEXT,
+        "runs_beside_itself": FLAG,
     },
     Device: {"id": TEXT, "name": TEXT, "is_software": FLAG, "facts": FACTS},
     Unavailable: {"code": TEXT, "reason": TEXT, "fix": TEXT, "device": TEXT},
