@@ -311,7 +311,9 @@ def test_forked_process_has_queues_of_its_own() -> None:
 
 
 _INTERRUPTED = """
-import sys, numpy as np, fusewire as fw
+import signal, sys, numpy as np, fusewire as fw
+# A shell has what it starts in the background ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 x = np.ones((64, 64), np.float32)
 f = fw.compile(lambda x: np.tanh(x @ x), x, backend="reference")
 f.submit(x).result()
@@ -343,5 +345,8 @@ def test_interrupt_leaves_the_queue_in_order(seed: int) -> None:
     assert process.stdout.readline() == "ready\n"
     time.sleep(random.Random(seed).uniform(0, 0.2))
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert (out, err, process.returncode) == ("clean\n", "", 0)
