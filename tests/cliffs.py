@@ -1,5 +1,8 @@
 """Backends that are right, and slow at one op: ``hills`` at ``cos``, ``dales`` at ``sin``.
 
+``ledge`` is like ``hills``, and a little slow at ``tanh``. ``ravine`` is like ``dales``, and slow
+at ``tanh`` in a region that also has ``cos``, which does not show where ``tanh`` is timed alone.
+
 ``plains`` is as slow at both, so that nothing is gained by leaving an engine for it. ``mesa`` and
 ``butte`` are slow at ``tanh`` and ``sin``, and ``mesa`` refuses ``sin``.
 """
@@ -38,8 +41,16 @@ SECONDS = 0.02
 class CliffBackend(Backend):
     """Runs everything as the reference does, and sleeps for each op of a kind."""
 
-    def __init__(self, name: str, slow: Sequence[str], refused: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        slow: Sequence[str],
+        refused: Sequence[str] = (),
+        little: Sequence[str] = (),
+        together: Sequence[str] = (),
+    ) -> None:
         self._name, self._slow, self._refused = name, slow, refused
+        self._little, self._together = little, {*together}
         self._inner = ChaosBackend("none")
 
     @property
@@ -73,13 +84,15 @@ class CliffBackend(Backend):
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         given = config.checked(self._name, self.options)
         made = self._inner.compile(region, device, Config())
-        slow = sum(node.op in self._slow for node in region.nodes)
+        ops = [node.op for node in region.nodes]
+        slow = sum(op in self._slow for op in ops) + sum(op in self._little for op in ops) / 4
+        slow += bool(self._together) and self._together <= {*ops}
         launch = {**made.launch, "slow": slow, "polite": given["polite"]}
         return Artifact(made.kind, made.payload, made.slots, launch=launch)
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         slow = artifact.launch["slow"]
-        assert isinstance(slow, int)
+        assert isinstance(slow, int | float)
         return _Sleeping(self._inner.load(artifact, device, weights), slow * SECONDS)
 
 
@@ -99,6 +112,8 @@ class _Sleeping(Executable):
 
 hills = partial(CliffBackend, "hills", ["cos"])
 dales = partial(CliffBackend, "dales", ["sin"])
+ledge = partial(CliffBackend, "ledge", ["cos"], little=["tanh"])
+ravine = partial(CliffBackend, "ravine", ["sin"], together=["tanh", "cos"])
 plains = partial(CliffBackend, "plains", ["cos", "sin"])
 mesa = partial(CliffBackend, "mesa", ["tanh", "sin"], ["sin"])
 butte = partial(CliffBackend, "butte", ["tanh", "sin"])

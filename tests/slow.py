@@ -20,7 +20,7 @@ from fusewire.contract.backend import (
 from fusewire.ir.graph import Array, Graph
 from fusewire.testing.chaos import ChaosBackend
 
-SECONDS = 0.4
+SECONDS = 2.0
 
 
 @final

@@ -134,6 +134,7 @@ class StagedTrial:
     clock: Clock
     run_seconds: float
     calls: int = 0
+    outside_share: float = 0.0
 
     def run(self, inputs: Sequence[HostValue]) -> list[HostValue]:
         return interpret(self.candidate.planned.plan.graph, inputs)

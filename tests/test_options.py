@@ -22,6 +22,10 @@ X = np.ones(3, np.float32)
         {"deadline": "soon"},
         {"memory_limit": 0},
         {"max_crossings": -1},
+        {"max_fallback_share": -0.1},
+        {"max_fallback_share": 1.0},
+        {"max_fallback_share": float("nan")},
+        {"max_fallback_share": "little"},
         {"threads": 0},
         {"fallback": "perhaps"},
         {"level": 7},
@@ -31,6 +35,12 @@ def test_option_that_means_nothing_is_refused_by_name(option: dict[str, Any]) ->
     (name,) = option
     with pytest.raises(OptionsError, match=f"^{name}="):
         fw.Options(**option)
+
+
+@pytest.mark.parametrize("option", [{"level": 0}, {"budget_seconds": 0}])
+def test_share_of_the_time_that_nobody_would_measure_is_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(OptionsError, match=r"^max_fallback_share=0\.01: .* measure no times"):
+        fw.Options(max_fallback_share=0.01, **option)
 
 
 @pytest.mark.parametrize("fallback", ["error", "allow"])

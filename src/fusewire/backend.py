@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
     from fusewire.contract.backend import (
         API as API,
+        EXACT_NODES as EXACT_NODES,
         Artifact as Artifact,
         Backend as Backend,
         BackendInfo as BackendInfo,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
         claim_by_table as claim_by_table,
         edge_slots as edge_slots,
         first_device as first_device,
+        nodes_at as nodes_at,
         weight_slots as weight_slots,
     )
     from fusewire.contract.script import (
@@ -99,6 +101,7 @@ _NAMES = LazyNames(
         "contract.artifact_writer": ("ArtifactWriter",),
         "contract.backend": (
             "API",
+            "EXACT_NODES",
             "Artifact",
             "Backend",
             "BackendInfo",
@@ -146,6 +149,7 @@ _NAMES = LazyNames(
             "claim_by_table",
             "edge_slots",
             "first_device",
+            "nodes_at",
             "weight_slots",
         ),
         "contract.script": (

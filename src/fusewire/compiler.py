@@ -304,6 +304,9 @@ class Session:
     ) -> Entry:
         """Make the entry of what was read, to be decided at the first call if need be."""
         graph = self.rewrite(reading.graph)
+        if (calibration := self.options.calibrate) is not None and calibration.is_at_hand:
+            # Samples that do not fit are an error before the first call.
+            calibration.values(graph.inputs)
         if self.context.level == 0:
             return self.decider.entries.planned_entry(reading, graph, key)
         from fusewire.background.first import FirstCall

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fusewire.errors import warn_outside
+from fusewire.errors import OptionsError, warn_outside
 from fusewire.ir.graph import Graph
 from fusewire.options import FALLBACK, Options
 from fusewire.records.entries import Records
@@ -41,6 +41,13 @@ class CompileContext:
     bundle: Bundle | None = None
     # Used instead of the one of the process.
     own_registry: Registry | None = None
+
+    def __post_init__(self) -> None:
+        if self.options.calibrate is not None and self.options.is_exact:
+            raise OptionsError(
+                "calibrate has samples for less precision, and the accuracy is exact. Give a bound "
+                "too: fw.compile(..., accuracy=1e-2, calibrate=samples)."
+            )
 
     @cached_property
     def registry(self) -> Registry:
@@ -99,7 +106,8 @@ class CompileContext:
     def level(self) -> int:
         """The requested level; by default "auto" measures, and a named backend does not.
 
-        Less precision must be measured: whoever allows it asks for that.
+        Less precision must be measured, and so must shares of the time: whoever allows the one, or
+        limits the other, asks for that.
         """
         options = self.options
         if options.level == "recall":
@@ -107,7 +115,9 @@ class CompileContext:
         if options.level is not None:
             return options.level
         is_auto = options.backend == "auto" and self.registry.default == "auto"
-        return int((is_auto or not options.is_exact) and options.budget_seconds > 0)
+        is_limited = options.max_fallback_share is not None
+        measures = is_auto or not options.is_exact or is_limited
+        return int(measures and options.budget_seconds > 0)
 
     def builder(
         self,

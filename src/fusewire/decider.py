@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fusewire.background.first_plan import FirstPlan
     from fusewire.background.search import Proposal
     from fusewire.choosing.baseline import Baseline
+    from fusewire.choosing.calibrate import Calibrating
     from fusewire.choosing.decide import Decision, Question
     from fusewire.contract.model_file import ModelFile
     from fusewire.planning.candidates import Candidate
@@ -74,7 +75,9 @@ class Decider:
     def _choose_again(
         self, reading: Reading, graph: Graph, inputs: Sequence[Any], is_exact: bool
     ) -> Entry:
-        options = replace(self.options, accuracy=EXACT) if is_exact else self.options
+        options = self.options
+        if is_exact:
+            options = replace(options, accuracy=EXACT, calibrate=None)
         again = Decider(replace(self.context, options=options))
         again.records.model = self.records.model
         return again.chosen_entry(reading, graph, None, inputs)
@@ -387,7 +390,7 @@ class Decider:
         """Ask which engine serves a rewritten graph best."""
         from fusewire.choosing.decide import Question
 
-        options = self.options
+        options, calibration = self.options, self.options.calibrate
         return Question(
             graph,
             inputs,
@@ -401,6 +404,7 @@ class Decider:
             seed=options.seed,
             progress=options.report,
             max_crossings=options.max_crossings,
+            max_fallback_share=options.max_fallback_share,
             splits=options.level == 2,
             tunes=options.level == 3,
             file=file,
@@ -409,6 +413,24 @@ class Decider:
             watch=self.context.watch,
             others=self._further_targets,
             accuracy=options.accuracy,
+            calibrating=self._calibrating(graph),
+            absent="" if calibration is None or calibration.is_at_hand else calibration.digest,
+        )
+
+    def _calibrating(self, graph: Graph) -> Calibrating | None:
+        """Measure ranges on samples of the user's, if there are any."""
+        options, calibration = self.options, self.options.calibrate
+        if calibration is None or not calibration.is_at_hand:
+            return None
+        from fusewire.choosing.calibrate import Calibrating
+
+        return Calibrating(
+            graph,
+            calibration,
+            reference_target(),
+            options.config,
+            self.context.finder,
+            options.budget_seconds,
         )
 
     def _fields_of(self, reading: Reading) -> dict[str, object] | None:
@@ -440,7 +462,8 @@ class Decider:
         run = LimitedExecutable(built, self.options.run_limits).run
         # Raises if the values are at fault, and not the engines: the next call compares again.
         guarded_run(FALLBACK, run, inputs, True)
-        if self.options.fallback == "error":
+        is_limited = self.options.backend_names and self.options.max_fallback_share is not None
+        if self.options.fallback == "error" or is_limited:
             raise error
         notes: list[str] = []
         self.context.warn(notes, f"{error} All of it runs on {FALLBACK}.")

@@ -30,6 +30,7 @@ from fusewire.contract.backend import (
     Refusal,
 )
 from fusewire.contract.devices import answers_to
+from fusewire.contract.extension import holds_added_ops
 from fusewire.contract.inspection import EngineKernel, Inspector
 from fusewire.contract.region import CrossCompiler, weights_of
 from fusewire.contract.tuning import TUNED, Piece, Tuner, written
@@ -57,7 +58,6 @@ from fusewire.kernel.lower.table import refusal
 from fusewire.kernel.spec import KernelSpec, spec_of
 from fusewire.ops.declare import Kind
 from fusewire.ops.elementwise import add, exp
-from fusewire.ops.outside import holds_outside_ops
 from fusewire.options import Options
 from fusewire.planning.claims import ask
 from fusewire.planning.target import Target
@@ -454,7 +454,7 @@ class EngineFusion(FusionBackend):
 
     def _check_kernels(self, target: Target, region: Graph, config: Config) -> None:
         """Refuse a kernel of a package that is wrong at the sizes of a region."""
-        if not holds_outside_ops(region) or target.device.facts.get("is_elsewhere"):
+        if not holds_added_ops(region, target.backend) or target.device.facts.get("is_elsewhere"):
             return
         from fusewire.records.keys import backend_fields
         from fusewire.trials.kernel_check import KernelCheck

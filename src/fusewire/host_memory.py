@@ -146,6 +146,27 @@ def lender(shape: tuple[int, ...], of: np.dtype[Any]) -> Callable[[object, int],
     return lend
 
 
+def lent_thing(array: _Array) -> Any | None:
+    """Return what owns the memory that ``lender`` made an array of; None for any other array.
+
+    Views of all of it in another dtype count; parts of it do not.
+    """
+    memory = array.base
+    if not isinstance(memory, ctypes.Array) or ctypes.sizeof(memory) != array.nbytes:
+        return None
+    owner = vars(memory).get("owner")
+    return owner.thing if isinstance(owner, _Lease) else owner
+
+
+def lend_again(array: _Array, thing: Any) -> None:
+    """Note that another thing owns the memory of an array now, which has to be the same memory."""
+    memory: Any = array.base
+    if isinstance(memory.owner, _Lease):
+        memory.owner.thing = thing
+    else:
+        memory.owner = thing
+
+
 @final
 class _Idle:
     """A block that waits in a pool; equal only to itself."""

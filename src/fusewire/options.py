@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from inspect import Parameter, Signature, signature
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
+from fusewire.calibration import Calibration
 from fusewire.contract.backend import Config, Fact
 from fusewire.errors import IsolationError, OptionsError
 from fusewire.ops.limits import RunLimits
@@ -64,6 +65,7 @@ _LEAST = (
     ("deadline", 0.001, "seconds"),
     ("memory_limit", 1, "bytes"),
     ("max_crossings", 0, "a number of tensors"),
+    ("max_fallback_share", 0, "a share of the time, such as 0.01"),
     ("seed", 0, "a number"),
     ("threads", 1, "a number of threads"),
 )
@@ -76,6 +78,7 @@ BUNDLED = (
     "level",
     "fallback",
     "max_crossings",
+    "max_fallback_share",
     "budget_seconds",
     "accuracy",
     "threads",
@@ -101,10 +104,16 @@ class Options:
     engines are compared behind it; with "measured" it waits for the comparison. ``deterministic``
     waits too: its answers come from one plan. ``fallback`` decides what happens to nodes that all
     named backends refuse: "error" raises, "warn" and "allow" run them on the reference, unless more
-    than ``max_crossings`` tensors would cross between backends: then all of it runs there.
+    than ``max_crossings`` tensors would cross between backends: then all of it runs there. With
+    ``max_fallback_share``, a plan that is measured to spend more than this share of its time
+    outside of the backends that were asked for is refused, and the first call waits for the
+    measurement.
     ``accuracy`` is "exact" to compute in the model's own dtypes; a bound on the error of each
     output, or a function that accepts outputs, lets the comparison use less precision where that is
-    faster. Level 0 stays exact. An engine compiles and runs each region first in a child process,
+    faster. Level 0 stays exact. ``calibrate`` has samples of inputs, as a sequence of tuples or
+    dicts of arrays or an .npz file: with them int8 with fixed scales takes part, and less precision
+    is judged on half of them. A digest, "sha256:...", recalls what was decided with them. An
+    engine compiles and runs each region first in a child process,
     unless ``isolate`` is "never"; a region that crashes there, takes longer than ``deadline``
     seconds, or needs more than
     ``memory_limit`` bytes (None: a quarter of the machine's memory, besides weights) counts as
@@ -125,8 +134,10 @@ class Options:
     level: int | Literal["recall"] | None = None
     fallback: Fallback = "warn"
     max_crossings: int | None = None
+    max_fallback_share: float | None = None
     budget_seconds: float = 20.0
     accuracy: Accuracy = EXACT
+    calibrate: Any = None
     threads: int | None = None
     memory_limit: int | None = None
     deadline: float = 60.0
@@ -161,12 +172,28 @@ class Options:
             )
         self._settle_backend()
         _check_accuracy(self.accuracy)
+        object.__setattr__(self, "calibrate", Calibration.of(self.calibrate))
         if self.cast not in (None, "same_kind"):
             raise OptionsError(f"cast={self.cast!r}: give 'same_kind', or None to refuse casts.")
         for name, least, unit in _LEAST:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and value >= least):
                 raise OptionsError(f"{name}={value!r}: give {unit}, at least {least}.")
+        self._check_share()
+
+    def _check_share(self) -> None:
+        """Raise OptionsError for a share of the time that is none, or that nobody would measure."""
+        share = self.max_fallback_share
+        if share is None:
+            return
+        asked = f"max_fallback_share={share!r}"
+        if not share < 1:
+            raise OptionsError(f"{asked}: give a share of the time below 1, such as 0.01.")
+        if self.level == 0 or self.budget_seconds == 0:
+            raise OptionsError(
+                f"{asked}: level=0 and a budget of 0 s measure no times. Leave the level out, or "
+                "give fallback='error' to allow none at all."
+            )
 
     def _settle_backend(self) -> None:
         """Check the backend; of a list, leave a tuple of two names or more, or the only one."""
@@ -203,7 +230,8 @@ class Options:
     @property
     def measures_first(self) -> bool:
         """Whether the first call waits for the comparison; one plan gives all answers then."""
-        return self.start == "measured" or self.deterministic
+        is_limited = self.max_fallback_share is not None
+        return self.start == "measured" or self.deterministic or is_limited
 
     @property
     def is_exact(self) -> bool:
@@ -298,10 +326,15 @@ MEANINGS = {
     ' "allow" it silently, or raise an "error"',
     "max_crossings": "the most tensors that may cross between backends; beyond it, everything runs"
     " on the reference",
+    "max_fallback_share": "the share of a plan's measured time, such as 0.01, that may be spent"
+    " outside of the backends asked for; a plan beyond it is refused",
     "budget_seconds": "the time that a comparison of engines may take; from 90 s on, it includes"
     " engines that compile for half a minute",
     "accuracy": '"exact" computes in the model\'s own dtypes; a bound such as 1e-2 on the relative'
     " error of each output, or a function that accepts outputs, allows less where that is faster",
+    "calibrate": "samples of inputs, each a tuple of arrays or a dict by name, or an .npz file with"
+    " samples along the first axis; int8 is calibrated on half of them, and less precision is"
+    " judged on the others",
     "threads": "the number of threads that an engine may use; None leaves it to the engine",
     "memory_limit": "bytes that an engine, or the host during a call, may use besides weights; None"
     " is a quarter of the machine's memory",
@@ -333,8 +366,10 @@ class OptionFields(TypedDict, total=False):
     level: int | Literal["recall"] | None
     fallback: Fallback
     max_crossings: int | None
+    max_fallback_share: float | None
     budget_seconds: float
     accuracy: Accuracy
+    calibrate: Any
     threads: int | None
     memory_limit: int | None
     deadline: float

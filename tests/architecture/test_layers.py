@@ -39,6 +39,8 @@ LAYERS = (
     "planning",
     "records",
     "options",
+    # Samples of a user's inputs, which are one of the options.
+    "calibration",
     "sizes",
     "model_source",
     "runtime",

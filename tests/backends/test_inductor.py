@@ -32,6 +32,7 @@ from fusewire.ops.interpret import interpret
 from fusewire.ops.movement import reshape
 from fusewire.ops.normalization import layer_norm
 from fusewire.ops.resampling import resize
+from fusewire.ops.slicing import pad
 from fusewire.options import LONG_BUDGET
 from fusewire.planning.policy import TargetFinder
 from fusewire.process.isolate import Contact, first_contact
@@ -53,14 +54,17 @@ def value(dtype: DType, *shape: Any, name: str = "x") -> Value:
 def network() -> Graph:
     """A layer with weights; outputs that are an input, a view of one, in 16 bits, and resized.
 
-    To resize is to take elements by an index that the step makes, here twice the same.
+    To resize is to take elements by an index that the step makes, here twice the same. What pads is
+    left to the op, and given.
     """
     x = value(float32, 4, 64)
     y = layer_norm(gelu(linear(x, WEIGHT, BIAS)))
-    padded = add(y, np.float32(0.5))
+    moved = add(y, np.float32(0.5))
     square = reshape(y, shape=(1, 1, 16, 16))
+    padded = pad(pad(y, padding=((0, 0), (2, 1))), np.float32(3), padding=((1, 0), (0, -1)))
     larger = resize(square, sizes=(1, 1, 32, 32), mode="nearest", coordinates="asymmetric")
-    return Graph([x], [y, x, reshape(x, shape=(256,)), cast(padded, dtype=bfloat16), larger])
+    views = [y, x, reshape(x, shape=(256,)), cast(moved, dtype=bfloat16)]
+    return Graph([x], [*views, larger, padded])
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +139,7 @@ slots = tuple(
 weights = {digest: held[digest] for digest in (slot.digest for slot in slots) if digest}
 backend = InductorBackend()
 artifact = Artifact(
-    "native", (folder / "payload").read_bytes(), slots, launch={"copied": (0, 1, 1, 0, 0)},
+    "native", (folder / "payload").read_bytes(), slots, launch={"copied": (0, 1, 1, 0, 0, 0)},
     key={"torch": backend.info.version},
 )
 executable = backend.load(artifact, first_device(backend), weights)

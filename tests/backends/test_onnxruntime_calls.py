@@ -10,6 +10,8 @@ import fusewire as fw
 from fusewire.backends.onnxruntime import executable
 from fusewire.backends.onnxruntime.executable import SMALL, BoundSession, Edges, SingleSession
 from fusewire.errors import ShapeMismatchError
+from fusewire.ops.limits import limited
+from fusewire.runtime import execute
 from tests.flaky import compiled
 
 RNG = np.random.default_rng(0)
@@ -129,3 +131,30 @@ def test_threads_do_not_share_what_is_bound() -> None:
         for _ in range(20):
             for x, found in zip(inputs, threads.map(program, inputs), strict=True):
                 np.testing.assert_array_equal(found, x * 2 + 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "is_direct"),
+    [
+        (lambda x, y: np.tanh(x), True),
+        (lambda x, y: y - x, True),
+        # What is given back is copied, and that is a step of ours.
+        (lambda x, y: (np.tanh(y), x), False),
+    ],
+)
+def test_engine_that_answers_all_runs_without_our_steps(
+    monkeypatch: pytest.MonkeyPatch, function: Any, is_direct: bool
+) -> None:
+    program = opened(function, *[fw.Spec((2, 4), "float32")] * 2)
+    x, y = rows(2), rows(2)
+    program(x, y)
+    begun = list[Any]()
+
+    def noted(limits: Any) -> Any:
+        begun.append(limits)
+        return limited(limits)
+
+    monkeypatch.setattr(execute, "limited", noted)
+    for left, right in zip(program(x, y), function(x, y), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-5)
+    assert bool(begun) != is_direct

@@ -465,9 +465,9 @@ def in_any_case(
 ) -> RaceResult:
     """Run the branches at the same time, with a thread each, whatever that gains."""
     del race
-    found = [self._concurrent(candidate) for candidate in self._placed(engines)]
+    found = [self._concurrent(candidate) for candidate in self._branched(engines)]
     chosen = replace(next(x for x in found if x is not None), threads=1)
-    trial = self.runner.attempt(chosen, self.inputs)
+    trial = self.search.runner.attempt(chosen, self.search.inputs)
     return replace(result, chosen=chosen, trials={**result.trials, chosen.name: trial})
 
 

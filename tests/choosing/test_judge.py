@@ -13,6 +13,8 @@ import pytest
 
 import fusewire as fw
 from fusewire import ops
+from fusewire.choosing import judge as judging
+from fusewire.choosing.accuracy import AccuracyJudge
 from fusewire.choosing.judge import FURTHER, SPECIAL, Judge, Judgement, Run, input_sets
 from fusewire.errors import StoreError
 from fusewire.ir.graph import Graph, Value
@@ -200,3 +202,37 @@ def test_oracle_of_a_set_is_made_once_for_all_threads(monkeypatch: pytest.Monkey
     for thread in threads:
         thread.join()
     assert len(made) == 1
+
+
+def test_inputs_are_drawn_when_they_are_first_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = list[str]()
+
+    def noted(graph: Graph, given: Any, kind: Any, change: Any) -> Any:
+        drawn.append(kind)
+        return real(graph, given, kind, change)
+
+    real = judging._changed
+    monkeypatch.setattr(judging, "_changed", noted)
+    graph = fw.trace(np.exp, X)
+    jury = Judge(graph, [X])
+    AccuracyJudge(jury, "exact")
+    jury.prepare()
+    assert drawn == []
+    assert jury.judge(lambda values: [1 + values[0]]).status == "wrong"
+    assert drawn == ["random"]
+    assert jury.judge(lambda values: [np.exp(values[0])]).sets == tuple(x.kind for x in jury.sets)
+    assert drawn == ["random", *SPECIAL, *FURTHER]
+
+
+def test_inputs_that_could_not_be_drawn_are_drawn_again() -> None:
+    failures = [MemoryError("full"), None]
+
+    def draw() -> judging.InputSet:
+        if error := failures.pop(0):
+            raise error
+        return judging.InputSet("random", (X,))
+
+    sets = judging.InputSets([X], [draw, lambda: None])
+    with pytest.raises(MemoryError):
+        list(sets)
+    assert [found.kind for found in sets] == ["given", "random"]

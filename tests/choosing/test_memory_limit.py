@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.contract.backend import RUN_BYTES
 from fusewire.errors import BudgetError
 from fusewire.ir.live import bytes_at_peak, call_bytes
 from fusewire.store.disk import Store
@@ -48,6 +47,8 @@ def test_limit_chooses_an_engine_that_holds_less(only: Any, store: Store) -> Non
     faster = (rows["onnxruntime"].seconds or 1) < (rows["xla"].seconds or 0)
     said = [note for note in why.notes if f"because memory_limit={2 * X.nbytes:,}" in note]
     assert bool(said) == faster
+    (change,) = program.explain().changes
+    assert "onnxruntime needs more" in change.sentence()
     # The plan is recalled, and so is why.
     again = chosen(2 * X.nbytes)
     np.testing.assert_array_equal(again(X), program(X))
@@ -106,8 +107,56 @@ def test_xla_plans_what_a_run_takes() -> None:
     (entry,) = program._entries.values()
     runner: Any = entry.runner
     (loaded,) = runner._runners[0]._made.values()
-    metrics = loaded._executable.metrics
-    assert X.shape[1] * 4 <= metrics[RUN_BYTES] < 2 * X.nbytes
+    assert X.shape[1] * 4 <= loaded.run_bytes() < 2 * X.nbytes
+
+
+def test_xla_is_not_asked_what_it_planned_unless_there_is_a_limit(
+    monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    del store
+    from fusewire.backends.xla import client
+
+    asked = []
+
+    def count(executable: Any) -> int:
+        asked.append(executable)
+        return 1
+
+    monkeypatch.setattr(client, "planned_bytes", count)
+    for _ in range(2):
+        # The second time it is loaded from the records.
+        program = fw.compile(fused, X, backend="xla", level=0, isolate="first")
+        program(X)
+        program(X)
+    assert asked == []
+
+
+def test_call_in_a_child_goes_by_what_the_engine_planned_there() -> None:
+    def many(x: Any) -> Any:
+        parts = [np.exp(x * i) for i in range(14)]
+        whole = sum(parts)
+        # All of them are live until their sum is known.
+        return np.sum(sum(part * whole for part in parts), axis=0)
+
+    # The limit holds for the child with the engine's library, too.
+    x = np.full((3584, 3584), 0.1, np.float32)
+    limit = 12 * x.nbytes
+    options: Any = {"backend": "xla", "level": 0, "isolate": "always", "memory_limit": limit}
+    program = fw.compile(many, x, **options)
+    for _ in range(2):
+        np.testing.assert_allclose(program(x), many(x), rtol=1e-3)
+    assert program.why().backend == "xla"
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "xla"])
+def test_refused_call_builds_nothing(backend: str) -> None:
+    options: Any = {"level": 0, "isolate": "never", "memory_limit": 1 << 20, "cache": False}
+    rows = fw.Spec(("n", 512), "float32")
+    program = fw.compile(lambda x: np.exp(x) * np.sin(x), rows, backend=backend, **options)
+    with pytest.raises(BudgetError, match="Raise memory_limit"):
+        program(np.zeros((1024, 512), np.float32))
+    assert program.why().contacts == ()
+    assert program(X[:8]).shape == (8, 512)
 
 
 def test_first_answer_waits_for_a_plan_that_fits(only: Any) -> None:

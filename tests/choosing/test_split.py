@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.choosing.split import cheapest_ways
+from fusewire.choosing.split import SegmentTimes, Way, cheapest_ways
 from fusewire.contract.backend import Config
 from fusewire.errors import OptionsError, StoreError
 from fusewire.ir.graph import Graph
@@ -64,7 +64,7 @@ def test_split_goes_around_both_cliffs(cliffs: list[str], store: Store) -> None:
     assert (backends["sin"], backends["cos"]) == ("hills", "dales")
     (row,) = [row for row in why.tried if row.is_chosen]
     assert row.status == "right"
-    assert row.name.endswith("in 2 regions")
+    assert row.name.endswith(("in 2 regions, cut at 3", "in 2 regions, cut at 4"))
     assert any("times as fast as" in note for note in why.notes)
     # The engines leave each other the cores.
     assert row.options == {"polite": True}
@@ -74,6 +74,35 @@ def test_split_goes_around_both_cliffs(cliffs: list[str], store: Store) -> None:
     assert [node.backend for node in again.why().nodes] == [node.backend for node in why.nodes]
     assert {row.cache for row in again.why().tried} == {"hit"}
     assert any(entry.key.kind == "measurement" for entry in store.entries())
+
+
+@pytest.mark.parametrize("cliffs", [["ledge", "ravine"]], indirect=True)
+def test_cut_is_moved_where_segments_alone_told_otherwise(cliffs: list[str]) -> None:
+    del cliffs
+    # In this process, so that a busy machine has time for all of it.
+    program = fw.compile(fw.trace(waves, X), X, **OPTIONS, isolate="never")
+    np.testing.assert_allclose(program(X), waves(X), rtol=1e-5)
+    why = program.why()
+    # Alone, tanh is faster on ravine; together with cos it is not.
+    backends = {node.op: node.backend.split()[0] for node in why.nodes}
+    assert (backends["sin"], backends["tanh"], backends["cos"]) == ("ledge", "ledge", "ravine")
+    (row,) = [row for row in why.tried if row.is_chosen]
+    assert row.name.endswith("in 2 regions, cut at 4")
+    assert any(row.name.endswith("in 2 regions, cut at 3") for row in why.tried)
+    (note,) = [note for note in why.notes if note.startswith("Cuts were moved by one segment")]
+    assert note.endswith(" tried, 1 kept.")
+
+
+def test_one_move_is_one_segment_on_the_engine_beside_it() -> None:
+    times = [[1.0, 4.0], [1.0, 1.0], [math.inf, 1.0], [2.0, 1.0]]
+    known = SegmentTimes([], [], times, [9.0, 9.0])
+    found = known.neighbours(Way((0, 0, 1, 1), 4.0))
+    # The third segment is refused by the first engine.
+    assert [way.engines for way in found] == [(0, 1, 1, 1)]
+    assert found[0].seconds == 4.0
+    # From within, either side of each cut.
+    found = known.neighbours(Way((1, 0, 1, 1), 7.0))
+    assert {way.engines for way in found} == {(0, 0, 1, 1), (1, 1, 1, 1)}
 
 
 @pytest.mark.parametrize("cliffs", [["hills", "plains"]], indirect=True)
@@ -113,7 +142,7 @@ def test_segments_of_another_model_are_not_timed_again(
     attempt, timed = TrialRunner.attempt, []
 
     def counted(self: Any, *given: Any, **named: Any) -> Any:
-        if named.get("child"):
+        if named.get("child") and given[0].planned.plan.graph.name.startswith("segment"):
             timed.append(given[0].name)
         return attempt(self, *given, **named)
 
@@ -137,7 +166,7 @@ def test_nodes_go_where_they_are_placed_and_nowhere_else() -> None:
     planned = candidate.planned
     found = [planned.backend_of(node) for node in planned.plan.graph.nodes]
     assert found == [targets[number].name for number in numbers]
-    assert candidate.name == "onnxruntime + openvino, in 6 regions"
+    assert candidate.name == "onnxruntime + openvino, in 6 regions, cut at 1, 2, 3, 4, 5"
     # As data, it is planned in the same way again.
     choice = Choice.from_data(candidate.choice().to_data())
     assert choice == candidate.choice()

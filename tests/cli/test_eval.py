@@ -98,3 +98,18 @@ def test_metrics_say_how_far_outputs_are() -> None:
     assert relative(right, turned) == pytest.approx(1.0)
     assert cosine(right, right) == pytest.approx(1.0)
     assert relative(right, right) == 0.0
+
+
+def test_calibrated_int8_is_scored_beside_the_others(model: Path, tmp_path: Path) -> None:
+    wide = 0.1 * np.random.default_rng(3).standard_normal((24, 64)).astype(np.float32)
+    fw.save_onnx(fw.trace(lambda x: np.tanh(x @ wide), fw.Spec(("n", 24), "float32")), model)
+    samples = np.random.default_rng(4).standard_normal((16, 16, 24)).astype(np.float32)
+    np.savez(tmp_path / "others.npz", x=samples)
+    name = fw.register("tests.calibrated:CalibratedBackend")
+    try:
+        found = scored("--backend", name, "--isolate", "never", "--calibrate", "others.npz")
+    finally:
+        fw.unregister(name)
+    rows = {row["name"]: row for row in found["rows"]}
+    assert rows["calibrated"]["error"] < 1e-6
+    assert 1e-4 < rows["calibrated calibrated"]["error"] < 5e-2

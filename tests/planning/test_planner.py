@@ -54,6 +54,9 @@ class _Builder:
     def note_fallback(self, region: Region, error: EngineError) -> None:
         raise AssertionError("no engine fails here")
 
+    def plans_memory(self, region: Region) -> bool:
+        return False
+
     @property
     def is_served(self) -> bool:
         return False

@@ -95,6 +95,69 @@ def step(cache: Any, row: Any, position: Any) -> Any:
     return {"mean": cache.mean(axis=0), "cache": cache}
 
 
+def decoder(keys: Any, values: Any, row: Any, position: Any) -> Any:
+    """Write a row into two caches of one type, which are returned in another order."""
+    keys[position] = row
+    values[position] = row * 2
+    return {"sum": (keys + values).sum(axis=0), "values": values, "keys": keys}
+
+
+def decoding(rows: int, columns: int = 1024) -> tuple[fw.Program, list[Any]]:
+    start = np.zeros((rows, columns), np.float32)
+    shapes: list[Any] = [start, start, start[0], np.zeros(1, np.int64)]
+    program = fw.compile(decoder, *shapes, backend="xla", level=0, fallback="error")
+    # The first call is answered by a child, the second by the engine in this process.
+    for _ in range(2):
+        program(*shapes)
+    return program, shapes
+
+
+def test_xla_replaces_in_place_what_it_returned() -> None:
+    program, (start, *_) = decoding(16384)
+    keys, values = fw.state(start), fw.state(start)
+    expected = np.zeros(1024, np.float32)
+    pointers = set()
+    for step in range(4):
+        row = np.full(1024, step + 1, np.float32)
+        found = program(keys, values, row, np.array([step]))
+        # What is read after the update is new.
+        expected += 3 * row
+        np.testing.assert_array_equal(found["sum"].numpy(), expected)
+        pointers.add((keys.numpy().ctypes.data, values.numpy().ctypes.data))
+        # The first call takes the memory of the caller, and makes XLA's own of it.
+        assert keys.remade_bytes == values.remade_bytes == start.nbytes
+    assert len(pointers) == 1
+    np.testing.assert_array_equal(keys.numpy()[:5, 0], [1, 2, 3, 4, 0])
+    np.testing.assert_array_equal(values.numpy()[:5, 0], [2, 4, 6, 8, 0])
+    assert not start.any()
+    *_, entry = program._entries.values()
+    runner: Any = entry.runner
+    (loaded,) = runner._runners[0]._made.values()
+    # Nothing of their size is made within a run either.
+    executable = loaded._executable._update.__self__
+    stats = executable.executables[0].get_compiled_memory_stats()
+    assert stats.alias_size_in_bytes == 2 * start.nbytes
+    assert stats.temp_size_in_bytes < start.nbytes / 100
+
+
+def test_xla_leaves_what_is_not_a_state_alone() -> None:
+    program, (start, _, row, place) = decoding(256)
+    keys, values = fw.state(start), fw.state(start)
+    for step in range(3):
+        program(keys, values, row + 1, place + step)
+    view, before = keys.numpy(), keys.numpy().copy()
+    # The memory is XLA's own, but nobody said that it may be written to.
+    found = program(view, view, row + 7, place)
+    np.testing.assert_array_equal(view, before)
+    assert found["keys"][0, 0] == 7
+    assert found["values"][0, 0] == 14
+    # An array over the memory outlives the state.
+    program(keys, values, row + 5, place)
+    keys.close()
+    del keys, values, found
+    np.testing.assert_array_equal(view[:4, 0], [5, 1, 1, 0])
+
+
 @pytest.mark.parametrize("backend", ["onnxruntime", pytest.param("webgpu", marks=needs_gpu)])
 def test_a_traced_function_writes_to_its_state(backend: str) -> None:
     start = np.zeros((16, 8), np.float32)

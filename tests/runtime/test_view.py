@@ -130,6 +130,20 @@ def test_changes_name_a_candidate_that_the_race_had_no_need_to_judge() -> None:
     assert change.sentence() == "without openvino: +20% (onnxruntime, not judged yet)"
 
 
+def test_changes_name_no_candidate_that_the_memory_limit_forbids() -> None:
+    rows = [
+        _tried("xla", 1.0, "xla", is_chosen=True),
+        _tried("onnxruntime", 1.1, "onnxruntime", is_over_limit=True),
+        _tried("webgpu", 3.0, "webgpu"),
+    ]
+    (change,) = changes(rows)
+    assert change.sentence() == "without xla: +200% (webgpu)"
+    (change,) = changes(rows[:2])
+    assert change.sentence() == (
+        "without xla: nothing is left that keeps to memory_limit (onnxruntime needs more)"
+    )
+
+
 def test_changes_say_if_nothing_is_left_and_count_the_fallback() -> None:
     (alone,) = changes([_tried("xla", 1.0, "xla", is_chosen=True)])
     assert alone.sentence() == "without xla: nothing is left that may be right"

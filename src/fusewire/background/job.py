@@ -7,11 +7,12 @@ graph with its constants.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from fusewire.calibration import Calibration, Sample
 from fusewire.ir.graph import Constant, Graph
 from fusewire.ir.parse import parse_graph
 from fusewire.ops.outside import OUTSIDE
@@ -56,6 +57,7 @@ class ComparisonJob:
             "store": [str(store.path), store.secret.hex() if store.secret else None],
             "registry": _registry_data(self.registry),
             "inputs": [write_value(x, blobs) for x in self.inputs],
+            "samples": _sample_data(self.options.calibrate, blobs),
             "ops": OUTSIDE.references(),
         }
         if isinstance(self.model, FileSource):
@@ -72,6 +74,7 @@ def read_job(frame: Frame) -> ComparisonJob:
     path, secret = header["store"]
     store = Store(Path(path), secret=bytes.fromhex(secret) if secret else None)
     inputs = [read_value(x, given) for x in header["inputs"]]
+    calibration = _calibration(header["samples"], given)
     model: FileSource | Graph
     if "file" in header:
         model = FileSource(**header["file"])
@@ -84,7 +87,8 @@ def read_job(frame: Frame) -> ComparisonJob:
             constants[digest] = Constant.of(array)
             constants[digest].is_held = digest in header["kept"]
         model = parse_graph(text, constants)
-    return ComparisonJob(_options(header["options"]), store, model, inputs)
+    options = replace(_options(header["options"]), calibrate=calibration)
+    return ComparisonJob(options, store, model, inputs)
 
 
 def can_be_sent(options: Options, registry: Registry) -> bool:
@@ -100,7 +104,8 @@ def can_be_sent(options: Options, registry: Registry) -> bool:
 
 
 def _option_data(options: Options) -> dict[str, Any]:
-    names = [field.name for field in fields(Options) if field.name != "progress"]
+    apart = ("progress", "calibrate")
+    names = [field.name for field in fields(Options) if field.name not in apart]
     row: dict[str, Any] = {name: getattr(options, name) for name in names}
     policy = options.backend
     if isinstance(policy, ForDevice | FirstWith):
@@ -115,6 +120,37 @@ def _options(row: Mapping[str, Any]) -> Options:
         policy = _POLICIES[policy["is"]](**named)
     config = {key: _tuples(value) for key, value in row["backend_config"].items()}
     return Options(**{**row, "backend": policy, "backend_config": config})
+
+
+def _sample_data(calibration: Calibration | None, blobs: Blobs) -> Any:
+    """Write samples: each as names, or numbers, and arrays."""
+    if calibration is None:
+        return None
+    samples: list[Sample] = [
+        *calibration.samples,
+        *([calibration.stacked] * calibration.is_stacked),
+    ]
+    rows = [
+        [list(one), [write_value(x, blobs) for x in one.values()]]
+        if isinstance(one, Mapping)
+        else [None, [write_value(x, blobs) for x in one]]
+        for one in samples
+    ]
+    return {"digest": calibration.digest, "is_stacked": calibration.is_stacked, "rows": rows}
+
+
+def _calibration(data: Any, given: Iterator[Any]) -> Calibration | None:
+    """Read samples."""
+    if data is None:
+        return None
+    samples: list[Any] = []
+    for names, row in data["rows"]:
+        arrays = [read_value(x, given) for x in row]
+        named = names is not None
+        samples.append(dict(zip(names, arrays, strict=True)) if named else tuple(arrays))
+    if data["is_stacked"]:
+        return Calibration(data["digest"], stacked=samples[0])
+    return Calibration(data["digest"], tuple(samples))
 
 
 def _tuples(value: Any) -> Any:

@@ -1,8 +1,9 @@
 """Judge candidates that compute in less than the model's own dtypes, by what the user accepts.
 
-They are right if their error stays within the bound on the given inputs and on generated ones,
-with a margin for inputs that nobody has seen. One that does not is not accurate enough for this
-user: that is no fault of the engine, and nothing about it is quarantined.
+They are right if their error stays within the bound on the given inputs and on others, with a
+margin for inputs that nobody has seen. The others are samples of the user's, or generated if there
+are none. One that does not is not accurate enough for this user: that is no fault of the engine,
+and nothing about it is quarantined.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import final
+from typing import cast, final
 
 import numpy as np
 
 from fusewire.choosing.judge import (
     InputSet,
+    InputSets,
     Judge,
     Judgement,
     Kind,
@@ -41,7 +43,9 @@ from fusewire.options import Accuracy
 # How much longer than the slowest one so far the next exact run may take.
 _SLACK = 1.2
 # The sets on which exact answers always come from the reference, a yardstick's own among them.
-_BY_REFERENCE: tuple[Kind, ...] = ("given", "normal")
+_BY_REFERENCE = ("given", "normal", "sample")
+# So many sets are enough for a verdict when the time is used up.
+_ENOUGH = 8
 # A yardstick's own error may be at most this share of the bound.
 _LEAST_SHARE = 0.01
 
@@ -52,14 +56,27 @@ class AccuracyJudge:
 
     The exact answers are those of the reference in float64, as for any other verdict. They are
     computed when they are first needed, until the deadline of ``judge``. A ``yardstick``, an exact
-    candidate that was judged right, answers in its place for most generated inputs: it may be a
-    thousand times as fast, and its own error is added to those that it measures.
+    candidate that was judged right, answers in its place for most inputs: it may be a thousand
+    times as fast, and its own error is added to those that it measures. With ``samples`` of the
+    user's inputs, nothing is generated: they show what inputs are like, and noise does not.
     """
 
-    def __init__(self, judge: Judge, accuracy: Accuracy, seed: int = 0) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        accuracy: Accuracy,
+        seed: int = 0,
+        samples: Sequence[Sequence[HostValue]] = (),
+    ) -> None:
         self._judge = judge
         self._accuracy = accuracy
-        self._sets = varied_sets(judge.graph, judge.sets[0].values, seed)
+        self._has_samples = bool(samples)
+        given = judge.sets[0]
+        self._sets: InputSets | list[InputSet] = (
+            [given, *_sample_sets(samples)]
+            if samples
+            else varied_sets(judge.graph, given.values, seed)
+        )
         self._exact: dict[str, list[HostValue] | str] = {}
         self._cost = 0.0
         self._yardstick: Run | None = None
@@ -69,9 +86,11 @@ class AccuracyJudge:
     def measure_by(self, yardstick: Run) -> bool:
         """Take the answers of an exact candidate for those of the reference; False if it may not.
 
-        It must have been judged right, and be far nearer to the reference than the bound is.
+        It must have been judged right, and be far nearer to the reference than the bound is. A
+        function must accept it, and is asked only about samples.
         """
-        if self._yardstick is not None or not isinstance(self._accuracy, int | float):
+        is_bound = isinstance(self._accuracy, int | float)
+        if self._yardstick is not None or not (is_bound or self._has_samples):
             return False
         sets = [inputs for inputs in self._sets if inputs.kind in _BY_REFERENCE]
         exact = {inputs.kind: self._exact_outputs(inputs) for inputs in sets}
@@ -80,9 +99,13 @@ class AccuracyJudge:
             right = exact[inputs.kind]
             if isinstance(right, str):
                 return False
-            measured += deviations(self._judge.graph, right, yardstick(inputs.values), inputs.kind)
+            answer, graph = yardstick(inputs.values), self._judge.graph
+            found = deviations(graph, right, answer, inputs.kind)
+            if _problem(graph, self._accuracy, right, answer, found):
+                return False
+            measured += found
         error = max((one.relative for one in measured), default=math.inf)
-        if not error <= _LEAST_SHARE * self._accuracy:
+        if isinstance(self._accuracy, int | float) and not error <= _LEAST_SHARE * self._accuracy:
             return False
         self._yardstick, self._own_error = yardstick, error
         return True
@@ -95,8 +118,12 @@ class AccuracyJudge:
         measured: list[Deviation] = []
         judged: list[str] = []
         left_out: list[str] = []
+        scores: list[float] = []
         repeats = True
         for inputs in self._sets:
+            if self._has_samples and len(judged) >= _ENOUGH and self._is_late:
+                left_out.append(f"{inputs.kind}: no time was left")
+                continue
             exact = self._exact_outputs(inputs)
             if isinstance(exact, str):
                 left_out.append(f"{inputs.kind}: {exact}")
@@ -108,11 +135,38 @@ class AccuracyJudge:
             for answer in (first, *differing):
                 found = self._deviations(exact, answer, inputs.kind)
                 measured += found
-                if problem := _problem(self._judge.graph, self._accuracy, exact, answer, found):
+                if self._is_averaged(inputs):
+                    scores.append(_score(self._judge.graph, self._accuracy, exact, answer))
+                elif problem := _problem(self._judge.graph, self._accuracy, exact, answer, found):
                     status, kind = "inaccurate", inputs.kind
                     return self._judgement(status, problem, measured, judged, left_out, kind)
-        status, reason = self._with_margin(measured, left_out)
+        status, reason = (
+            _average(self._accuracy, scores) if scores else self._with_margin(measured, left_out)
+        )
         return self._judgement(status, reason, measured, judged, left_out, repeats=repeats)
+
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() >= min(self._judge.deadline, self._judge.end)
+
+    def _is_averaged(self, inputs: InputSet) -> bool:
+        """Tell whether a set is a sample whose score counts as one of many."""
+        return isinstance(self._accuracy, tuple) and inputs.kind.startswith("sample")
+
+    def error(self, run: Run, seconds: float) -> float:
+        """Measure the error that other inputs stay within, in about so many seconds.
+
+        With too few sets of inputs to tell, it is the largest error; infinite if there is none.
+        """
+        end, measured = time.monotonic() + seconds, list[Deviation]()
+        for inputs in self._sets:
+            if measured and time.monotonic() > end:
+                break
+            exact = self._exact_outputs(inputs)
+            if not isinstance(exact, str):
+                measured += self._deviations(exact, run(inputs.values), inputs.kind)
+        limit, largest = limit_of(measured)[0], worst(measured)
+        return limit if limit < math.inf or largest is None else largest.relative
 
     def _answers(self, run: Run, inputs: InputSet) -> Iterator[list[HostValue]]:
         """Run once; on the given inputs again, if that is quick, with others in between."""
@@ -222,6 +276,32 @@ def _refused(function: Callable[..., object], result: object, *least: float) -> 
             f"score that will do: accuracy=({name}, 0.99)."
         )
     return "" if result else f"{name} does not accept it."
+
+
+def _sample_sets(samples: Sequence[Sequence[HostValue]]) -> Iterator[InputSet]:
+    """Name samples as draws of one kind."""
+    for number, sample in enumerate(samples, 1):
+        kind = "sample" if number == 1 else f"sample-{number}"
+        yield InputSet(cast(Kind, kind), tuple(sample))
+
+
+def _score(
+    graph: Graph, accuracy: Accuracy, exact: Sequence[HostValue], answer: Sequence[HostValue]
+) -> float:
+    """Return the score that the user's function gives an answer."""
+    assert isinstance(accuracy, tuple), "only such a function returns a score"
+    return float(accuracy[0](as_declared(graph, exact), list(answer)))
+
+
+def _average(accuracy: Accuracy, scores: Sequence[float]) -> tuple[str, str]:
+    """Say whether samples reach the least score on average."""
+    assert isinstance(accuracy, tuple), "only such a function returns a score"
+    function, least = accuracy
+    name, mean = getattr(function, "__name__", repr(function)), sum(scores) / len(scores)
+    reason = f"{name} is {mean:.4g} on average of {len(scores)} samples"
+    if mean >= least:
+        return "right", f"{reason}."
+    return "inaccurate", f"{reason}, and {least:g} is asked for."
 
 
 def _worst_of_each(measured: Sequence[Deviation]) -> Iterator[Deviation]:

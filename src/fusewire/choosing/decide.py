@@ -12,16 +12,26 @@ from typing import Any
 from fusewire.choosing.accuracy import AccuracyJudge
 from fusewire.choosing.baseline import Baseline, is_usable
 from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
+from fusewire.choosing.calibrate import Calibrating
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge
+from fusewire.choosing.mixing import Mixing
 from fusewire.choosing.overlap import Overlap
+from fusewire.choosing.placing import PlacedSearch
 from fusewire.choosing.quiet import CallWatch
 from fusewire.choosing.race import LEAST_SECONDS, ORDER, Progress, Race, RaceResult, worth
 from fusewire.choosing.split import Splitting, whole_seconds
 from fusewire.choosing.tune import Tuning
-from fusewire.contract.backend import Config
+from fusewire.contract.backend import Config, Fact
 from fusewire.contract.model_file import ModelFile
-from fusewire.errors import NoneRightError, RefusedError, RegistryError, StoreError, note
+from fusewire.errors import (
+    NoneRightError,
+    NotRecalledError,
+    RefusedError,
+    RegistryError,
+    StoreError,
+    note,
+)
 from fusewire.ir.graph import Graph
 from fusewire.ops.limits import Meter, returned_bytes
 from fusewire.ops.sample import HostValue
@@ -95,15 +105,18 @@ class Question:
 
     ``targets`` lists the targets to choose from, and is called only if nothing is recalled.
     ``fields`` name what the decision depends on besides the graph; None if it is not to be
-    recorded. Plans that hand over more tensors than ``max_crossings`` are left out. ``is_thorough``
-    tries every candidate; ``splits`` also splits the graph over engines, and ``tunes`` also tunes
-    kernels. ``baseline`` is the user's own function, if the graph was traced from one, and ``file``
-    the model file that it was read from, for engines that read it by themselves. ``start`` is when
-    the budget began, now if it is None. ``backends`` lists the backends that ``targets`` may come
-    from, if that is known, and ``left_out`` those that it leaves out, with the reason. ``others``
-    lists the targets for what those refuse. ``watch`` tells when calls of the program disturb the
-    timing. Candidates that compute in less than the model's own dtypes take part unless the
-    ``accuracy`` is exact.
+    recorded. Plans that hand over more tensors than ``max_crossings`` are left out, and so are
+    those that spend more than ``max_fallback_share`` of their time outside of the targets.
+    ``is_thorough`` tries every candidate; ``splits`` also splits the graph over engines, and
+    ``tunes`` also tunes kernels. ``baseline`` is the user's own function, if the graph was traced
+    from one, and ``file`` the model file that it was read from, for engines that read it by
+    themselves. ``start`` is when the budget began, now if it is None. ``backends`` lists the
+    backends that ``targets`` may come from, if that is known, and ``left_out`` those that it leaves
+    out, with the reason. ``others`` lists the targets for what those refuse. ``watch`` tells when
+    calls of the program disturb the timing. Candidates that compute in less than the model's own
+    dtypes take part unless the ``accuracy`` is exact; ``calibrating`` has samples of the user's
+    that they are judged on, and that int8 with fixed scales is made of. ``absent`` names samples
+    that are not at hand: then a decision is only recalled.
     """
 
     graph: Graph
@@ -118,6 +131,7 @@ class Question:
     progress: Progress = lambda what, share: None
     is_thorough: bool = False
     max_crossings: int | None = None
+    max_fallback_share: float | None = None
     splits: bool = False
     tunes: bool = False
     baseline: Baseline | None = None
@@ -128,6 +142,8 @@ class Question:
     watch: CallWatch | None = None
     others: Callable[[], Sequence[Target]] = tuple
     accuracy: Accuracy = EXACT
+    calibrating: Calibrating | None = None
+    absent: str = ""
 
     def candidates(self) -> Iterator[Candidate | Unfit]:
         """Yield the candidates of the graph, and targets that cannot run it."""
@@ -140,10 +156,22 @@ class Question:
             file=self.file,
             others=self.others(),
             may_reduce=not isinstance(self.accuracy, str),
+            calibrated=self._calibrated,
         )
         few = _few_crossings(fitting, self.max_crossings)
         # A backend that is named takes part as it can.
         return _slow_if_whole(few) if self.backends() else few
+
+    def _calibrated(self, candidate: Candidate) -> Iterable[Mapping[str, Fact]]:
+        return () if self.calibrating is None else self.calibrating.options(candidate)
+
+    @property
+    def judged_by(self) -> str | None:
+        """What less precision is judged by, and on what; None if it cannot be named."""
+        name = accuracy_name(self.accuracy)
+        if name is None or self.calibrating is None:
+            return name
+        return f"{name} on {self.calibrating.calibration.digest}"
 
     def joined(self, target: Target, others: Sequence[Target]) -> Candidate | None:
         """Plan the graph on a target, with others for what it refuses; None if none would help."""
@@ -181,8 +209,7 @@ def recall_decision(question: Question, records: Records, finder: TargetFinder) 
 
 def _findings(question: Question, records: Records, finder: TargetFinder) -> Findings:
     graph, inputs, config = question.graph, question.inputs, question.config
-    accuracy = accuracy_name(question.accuracy)
-    return Findings(graph, inputs, records, config, finder.limits.seconds, accuracy)
+    return Findings(graph, inputs, records, config, finder.limits.seconds, question.judged_by)
 
 
 def _key(question: Question, findings: Findings) -> Key:
@@ -266,6 +293,11 @@ def _digest(inputs: Sequence[HostValue]) -> str:
 def _race(question: Question, findings: Findings, finder: TargetFinder) -> RaceResult:
     """Race the candidates, and the best of them against the user's own function."""
     inputs, limits = question.inputs, finder.limits.run_limits
+    if question.absent:
+        raise NotRecalledError(
+            f"Nothing is recorded for {question.graph.name} with calibrate={question.absent}. Give "
+            "the samples themselves."
+        )
     Meter(limits).need(returned_bytes(question.graph), where=" for what it returns")
     start = time.monotonic() if question.start is None else question.start
     budget = DecisionBudget(question.budget, start)
@@ -323,6 +355,12 @@ def _against_function(
     return replace(result, tried=tried, is_function=is_function)
 
 
+def _runner(question: Question, finder: TargetFinder) -> TrialRunner:
+    given = question.config, finder.limits, finder.reference_of, finder.isolate
+    is_limited = question.max_fallback_share is not None
+    return TrialRunner(*given, measures_outside=is_limited)
+
+
 def _announce(question: Question) -> None:
     note(
         f"Comparing engines for {question.graph.name}, for about {question.budget:.0f} s; "
@@ -340,27 +378,8 @@ def _race_engines(
 ) -> RaceResult:
     """Race the candidates in children; split the graph or tune kernels, if asked to."""
     _announce(question)
-    progress = question.progress
-    inputs, is_thorough = question.inputs, question.is_thorough
-    runner = TrialRunner(question.config, finder.limits, finder.reference_of, finder.isolate)
-    racing = budget.seconds * (_WHOLE if question.tunes or question.splits else 1.0)
-    race = Race(
-        inputs,
-        runner,
-        judge,
-        findings,
-        racing,
-        progress,
-        is_thorough=is_thorough,
-        least=min(LEAST_SECONDS, racing),
-        start=budget.start,
-        has_reference=has_reference,
-        expected=question.backends,
-        watch=question.watch,
-        join=question.joined,
-        accuracy=AccuracyJudge(judge, question.accuracy, question.seed),
-        memory_limit=question.config.memory_limit,
-    )
+    runner = _runner(question, finder)
+    race = _new_race(question, runner, judge, findings, budget, has_reference)
     try:
         result = race.run(question.candidates())
         result = _divided(question, runner, findings, budget, result, race)
@@ -372,6 +391,41 @@ def _race_engines(
         runner.close()
 
 
+def _new_race(
+    question: Question,
+    runner: TrialRunner,
+    judge: Judge,
+    findings: Findings,
+    budget: DecisionBudget,
+    has_reference: bool,
+) -> Race:
+    racing = budget.seconds * (_WHOLE if question.tunes or question.splits else 1.0)
+    return Race(
+        question.inputs,
+        runner,
+        judge,
+        findings,
+        racing,
+        question.progress,
+        is_thorough=question.is_thorough,
+        least=min(LEAST_SECONDS, racing),
+        start=budget.start,
+        has_reference=has_reference,
+        expected=question.backends,
+        watch=question.watch,
+        join=question.joined,
+        accuracy=_accuracy_judge(question, judge),
+        memory_limit=question.config.memory_limit,
+        max_fallback_share=question.max_fallback_share,
+    )
+
+
+def _accuracy_judge(question: Question, judge: Judge) -> AccuracyJudge:
+    calibrating = question.calibrating
+    samples = () if calibrating is None else calibrating.judged
+    return AccuracyJudge(judge, question.accuracy, question.seed, samples)
+
+
 def _divided(
     question: Question,
     runner: TrialRunner,
@@ -380,12 +434,16 @@ def _divided(
     result: RaceResult,
     race: Race,
 ) -> RaceResult:
-    """Split the graph over engines, if asked to, and run regions at the same time, if faster."""
-    engines: list[Target] = []
+    """Split the graph over engines, mix precisions, and run regions at the same time, if faster."""
+    engines, first = list[Target](), result
+    search = _placing(question, runner, budget)
     if question.splits:
         engines = [target for target, _ in whole_seconds(result)]
-        result = _splitting(question, runner, findings, budget).improve(result, race)
-    return _overlap(question, runner, budget).improve(result, race, engines)
+        result = Splitting(search, findings.records, question.seed).improve(result, race)
+    if isinstance(question.accuracy, int | float) and race.accuracy is not None:
+        mixing = Mixing(search, race.accuracy, question.accuracy)
+        result = mixing.improve(result, race, first)
+    return Overlap(search).improve(result, race, engines)
 
 
 def _with_left_out(question: Question, result: RaceResult) -> RaceResult:
@@ -397,27 +455,8 @@ def _with_left_out(question: Question, result: RaceResult) -> RaceResult:
     return replace(result, tried=(*result.tried, *rows))
 
 
-def _splitting(
-    question: Question, runner: TrialRunner, findings: Findings, budget: DecisionBudget
-) -> Splitting:
-    return Splitting(
-        question.graph,
-        question.inputs,
-        runner,
-        findings.records,
-        question.config,
-        question.fallback,
-        budget.start,
-        budget.seconds,
-        question.may_fall_back,
-        question.max_crossings,
-        question.progress,
-        question.seed,
-    )
-
-
-def _overlap(question: Question, runner: TrialRunner, budget: DecisionBudget) -> Overlap:
-    return Overlap(
+def _placing(question: Question, runner: TrialRunner, budget: DecisionBudget) -> PlacedSearch:
+    return PlacedSearch(
         question.graph,
         question.inputs,
         runner,

@@ -15,6 +15,7 @@ from pathlib import Path
 from fusewire.choosing.judge import Judgement
 from fusewire.choosing.measure import Comparison
 from fusewire.contract.backend import Artifact, Config
+from fusewire.contract.extension import holds_added_ops
 from fusewire.contract.model_file import known_constants
 from fusewire.contract.region import weights_of
 from fusewire.errors import StoreError
@@ -23,13 +24,13 @@ from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash, structural_hash
 from fusewire.ir.types import TensorType, Type, type_symbols
 from fusewire.ops.interpret import bind
-from fusewire.ops.outside import holds_outside_ops
 from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate
 from fusewire.records.entries import Records
 from fusewire.records.keys import artifact_key, host_fields
 from fusewire.records.quarantine import Fact, quarantine, quarantined, reconsider, release
 from fusewire.runtime.regions import shape_of
+from fusewire.store.code_state import meanings_state
 from fusewire.store.key import Key
 from fusewire.trials.trial import CandidateTrial
 
@@ -62,6 +63,10 @@ class Findings:
     def exact(self) -> str:
         """The hash of the graph with its weights."""
         return exact_hash(self._graph)
+
+    @cached_property
+    def _meanings(self) -> str:
+        return meanings_state(self._graph)
 
     def artifact_key(self, candidate: Candidate) -> Key | None:
         """Return the key of the artifact, if the candidate is one region."""
@@ -149,7 +154,8 @@ class Findings:
             return
         artifact = trial.contact.artifact
         region = candidate.planned.plan.steps[0].region
-        if holds_outside_ops(region.graph):
+        target = candidate.target_of(region)
+        if target is not None and holds_added_ops(region.graph, target.backend):
             # Whoever builds the region judges its kernels first, one by one.
             return
         known = known_constants(region.graph, region.file)
@@ -209,6 +215,8 @@ class Findings:
         fields = candidate.fields(self._config)
         if candidate.is_reduced:
             fields["accuracy"] = self._accuracy or "unnamed"
+        if self._meanings:
+            fields["ops"] = self._meanings
         return Key.of("verdict", graph=self.exact, sizes=self._sizes, **fields)
 
     def times(self, candidates: Sequence[Candidate]) -> Comparison | None:

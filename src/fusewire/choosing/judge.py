@@ -7,13 +7,14 @@ inputs. It must never ask another engine what is right.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, final, get_args
 
 import numpy as np
 
@@ -291,8 +292,8 @@ class Judge:
 
     def other(self) -> tuple[HostValue, ...] | None:
         """Return inputs to run in between, if there are any that the graph takes."""
-        drawn = [x for x in self.sets if x.kind == "random"]
-        return drawn[0].values if drawn and not self._unfit(drawn[0]) else None
+        drawn = next((x for x in self.sets if x.kind == "random"), None)
+        return None if drawn is None or self._unfit(drawn) else drawn.values
 
 
 def answers(
@@ -402,41 +403,74 @@ class InputSet:
     values: tuple[HostValue, ...]
 
 
-def input_sets(graph: Graph, given: Sequence[HostValue], seed: int = 0) -> list[InputSet]:
+# Draws a set of inputs; None if it is what was given.
+Draw = Callable[[], "InputSet | None"]
+
+
+@final
+class InputSets:
+    """Sets of inputs, each drawn when it is first asked for: ten of 40 MB take seconds."""
+
+    def __init__(self, given: Sequence[HostValue], draws: Sequence[Draw]) -> None:
+        self._made = [InputSet("given", tuple(given))]
+        self._left = list(reversed(draws))
+        self._lock = threading.Lock()
+
+    def __getitem__(self, place: int) -> InputSet:
+        with self._lock:
+            while self._left and place >= len(self._made):
+                # One that could not be drawn is left for the next who asks.
+                if (found := self._left[-1]()) is not None:
+                    self._made.append(found)
+                self._left.pop()
+        return self._made[place]
+
+    def __iter__(self) -> Iterator[InputSet]:
+        for place in itertools.count():
+            try:
+                found = self[place]
+            except IndexError:
+                return
+            yield found
+
+
+def input_sets(graph: Graph, given: Sequence[HostValue], seed: int = 0) -> InputSets:
     """Make sets of inputs of the same sizes, the given ones first.
 
     Only a run shows whether the graph takes the others.
     """
-    role_of = roles(graph)
     rng = np.random.default_rng([seed, 5])
-    pairs = [(v.type, role_of[v], x) for v, x in zip(graph.inputs, given, strict=True)]
-    sets = [InputSet("given", tuple(given))]
-    for kind in ("random", *SPECIAL, *FURTHER):
 
-        def change(dtype: DType, array: Array, role: Role, kind: Kind = kind) -> Array:
-            if kind in SPECIAL:
-                return _special(dtype, array, kind, rng)
-            return _drawn(dtype, array, role, rng)
+    def change(kind: Kind, dtype: DType, array: Array, role: Role) -> Array:
+        if kind in SPECIAL:
+            return _special(dtype, array, kind, rng)
+        return _drawn(dtype, array, role, rng)
 
-        values = [_mapped(t, x, partial(change, role=role)) for t, role, x in pairs]
-        if any(x is not y for x, y in zip(values, given, strict=True)):
-            sets.append(InputSet(kind, tuple(values)))
-    return sets
+    kinds: tuple[Kind, ...] = ("random", *SPECIAL, *FURTHER)
+    draws = [partial(_changed, graph, given, kind, partial(change, kind)) for kind in kinds]
+    return InputSets(given, draws)
 
 
-def varied_sets(graph: Graph, given: Sequence[HostValue], seed: int = 0) -> list[InputSet]:
+def varied_sets(graph: Graph, given: Sequence[HostValue], seed: int = 0) -> InputSets:
     """Make sets of inputs of the same sizes on which errors may differ, the given ones first."""
-    role_of = roles(graph)
-    sets = [InputSet("given", tuple(given))]
+    draws = []
     for number, kind in enumerate(VARIED):
-        rng = np.random.default_rng([seed, 11, number])
-        values = [
-            _mapped(value.type, x, partial(_varied, role=role_of[value], kind=kind, rng=rng))
-            for value, x in zip(graph.inputs, given, strict=True)
-        ]
-        if any(x is not y for x, y in zip(values, given, strict=True)):
-            sets.append(InputSet(kind, tuple(values)))
-    return sets
+        change = partial(_varied, kind=kind, rng=np.random.default_rng([seed, 11, number]))
+        draws.append(partial(_changed, graph, given, kind, change))
+    return InputSets(given, draws)
+
+
+def _changed(
+    graph: Graph, given: Sequence[HostValue], kind: Kind, change: Callable[..., Array]
+) -> InputSet | None:
+    """Change the tensors of what is given; None if all of it stays."""
+    role_of = roles(graph)
+    values = [
+        _mapped(value.type, x, partial(change, role=role_of[value]))
+        for value, x in zip(graph.inputs, given, strict=True)
+    ]
+    is_same = all(x is y for x, y in zip(values, given, strict=True))
+    return None if is_same else InputSet(kind, tuple(values))
 
 
 def _varied(dtype: DType, array: Array, role: Role, kind: Kind, rng: np.random.Generator) -> Array:

@@ -9,25 +9,22 @@ more than the noise, is judged right, and is also faster than what was chosen be
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from fusewire.choosing.measure import Comparison, Contender, compare
-from fusewire.choosing.race import Progress, Race, RaceResult, lead, unbeaten
-from fusewire.contract.backend import Config
+from fusewire.choosing.placing import PlacedSearch
+from fusewire.choosing.race import Race, RaceResult, lead, unbeaten
 from fusewire.errors import FusewireError, NoneRightError, RefusedError
-from fusewire.ir.graph import Graph
 from fusewire.numerics.scale import bindings_of
-from fusewire.ops.sample import HostValue
 from fusewire.planning.branches import forks
-from fusewire.planning.candidates import Candidate, placed_candidate, placing_of, plan_choice
+from fusewire.planning.candidates import Candidate, plan_choice
 from fusewire.planning.target import Target
 from fusewire.runtime.concurrent import is_worth_asking
 from fusewire.runtime.plan import INTERPRETED
 from fusewire.system.hardware import usable_cores
-from fusewire.trials.trial import CandidateTrial, TrialRunner
+from fusewire.trials.trial import CandidateTrial
 
 # The most forks whose branches are placed on engines, and the most engines to place them on.
 _FORKS, _ENGINES = 8, 2
@@ -43,18 +40,9 @@ _CHILD = "at the same time"
 
 @dataclass
 class Overlap:
-    """Looks for regions that may run at the same time; the race began at ``start``."""
+    """Looks for regions that may run at the same time."""
 
-    graph: Graph
-    inputs: Sequence[HostValue]
-    runner: TrialRunner
-    config: Config
-    fallback: Target
-    start: float
-    budget: float
-    may_fall_back: bool = True
-    max_crossings: int | None = None
-    progress: Progress = lambda what, share: None
+    search: PlacedSearch
     notes: list[str] = field(default_factory=list)
 
     def improve(self, result: RaceResult, race: Race, engines: Sequence[Target] = ()) -> RaceResult:
@@ -62,10 +50,10 @@ class Overlap:
 
         With ``engines``, the branches of the graph are placed on the first of them, too.
         """
-        if self.config.memory_limit is not None:
+        if self.search.config.memory_limit is not None:
             # Two regions at once hold more than one, and the limit is meant for all of it.
             return result
-        fastest = self._fastest([result.chosen, *self._placed(engines)])
+        fastest = self._fastest([result.chosen, *self._branched(engines)])
         if fastest is None:
             return self._noted(result)
         try:
@@ -83,28 +71,19 @@ class Overlap:
     def _noted(self, result: RaceResult) -> RaceResult:
         return replace(result, notes=tuple(dict.fromkeys((*result.notes, *self.notes))))
 
-    def _placed(self, engines: Sequence[Target]) -> Iterator[Candidate]:
+    def _branched(self, engines: Sequence[Target]) -> Iterator[Candidate]:
         """Place branches on two engines, either way round, and on one twice if it allows that."""
         engines = engines[:_ENGINES]
         if not engines:
             return
-        sizes = dict(bindings_of(self.graph, self.inputs))
-        second = {node for fork in forks(self.graph, sizes)[:_FORKS] for node in fork.second}
+        sizes = dict(bindings_of(self.search.graph, self.search.inputs))
+        second = {node for fork in forks(self.search.graph, sizes)[:_FORKS] for node in fork.second}
         if not second:
             return
-        placing = placing_of(int(node in second) for node in self.graph.nodes)
+        numbers = [int(node in second) for node in self.search.graph.nodes]
         pairs = [(x, y) for x in engines for y in engines if x is not y or _is_twice(x)]
         for first, other in pairs:
-            beside = [x.backend.beside_others(x.device) for x in (first, other)]
-            targets = [first, replace(other, options=beside[1])]
-            candidate = placed_candidate(
-                self.graph,
-                targets,
-                placing,
-                self.fallback,
-                options=beside[0],
-                may_fall_back=self.may_fall_back,
-            )
+            candidate = self.search.placed(self.search.graph, [first, other], numbers)
             if candidate is not None and len(candidate.engines) > 1:
                 yield candidate
 
@@ -114,7 +93,7 @@ class Overlap:
         ready = [(x, y) for x, y in pairs if y is not None and self._is_allowed(y)]
         if not ready:
             return None
-        count = max(1, (self.config.threads or usable_cores()) // 2)
+        count = max(1, (self.search.config.threads or usable_cores()) // 2)
         few = {x.name: replace(y, threads=count) for x, y in ready}
         if len(ready) > 1:
             seconds = {x.name: self._quick(few[x.name]) for x, _ in ready}
@@ -130,21 +109,17 @@ class Overlap:
         if len(candidate.engines) < 2 or candidate.form != "native":
             return None
         choice = replace(candidate.choice(), is_concurrent=True)
-        given = self.graph, candidate.targets, self.fallback, self.may_fall_back
+        graph, fallback = self.search.graph, self.search.fallback
+        may_fall_back = self.search.may_fall_back
         try:
-            planned = plan_choice(choice, *given)
+            planned = plan_choice(choice, graph, candidate.targets, fallback, may_fall_back)
         except RefusedError:
             return None
         return replace(candidate, planned=planned, is_concurrent=True)
 
     def _is_allowed(self, candidate: Candidate) -> bool:
-        plan = candidate.planned.plan
-        is_few = self.max_crossings is None or plan.crossings() <= self.max_crossings
-        return is_few and is_worth_asking(plan, INTERPRETED)
-
-    @property
-    def _left(self) -> float:
-        return self.start + self.budget - time.monotonic()
+        is_worth = is_worth_asking(candidate.planned.plan, INTERPRETED)
+        return is_worth and self.search.hands_over_few(candidate)
 
     def _quick(self, candidate: Candidate) -> float:
         """Time a few calls; infinite if it fails."""
@@ -152,21 +127,21 @@ class Overlap:
         if trial is None:
             return float("inf")
         try:
-            return statistics.median(trial.seconds(self.inputs, _CALLS + 1)[1:])
+            return statistics.median(trial.seconds(self.search.inputs, _CALLS + 1)[1:])
         except FusewireError:
             return float("inf")
 
     def _trials(self, candidates: Sequence[Candidate]) -> dict[str, CandidateTrial]:
         """Run candidates in one process; those that fail there are left out."""
         trials: dict[str, CandidateTrial] = {}
+        runner, inputs = self.search.runner, self.search.inputs
         for candidate in candidates:
-            used = 1 - max(self._left, 0) / max(self.budget, 1e-3)
-            self.progress(f"trying {candidate.name}", used)
-            seconds = max(self._left, _COMPILING)
+            self.search.tell(f"trying {candidate.name}")
+            seconds = max(self.search.seconds_left(), _COMPILING)
             try:
-                trial = self.runner.attempt(candidate, self.inputs, seconds, child=_CHILD)
+                trial = runner.attempt(candidate, inputs, seconds, child=_CHILD)
                 # The first run is always one step after the other.
-                trial.run(self.inputs)
+                trial.run(inputs)
             except FusewireError:
                 continue
             trials[candidate.name] = trial
@@ -177,10 +152,10 @@ class Overlap:
     ) -> Candidate | None:
         """Time both ways in turns; None if running at the same time does not lead."""
         contenders = {
-            name: Contender(partial(trial.seconds, self.inputs), trial.pid)
+            name: Contender(partial(trial.seconds, self.search.inputs), trial.pid)
             for name, trial in trials.items()
         }
-        seconds = min(max(_SHARE * self._left, _LEAST_SECONDS), _MOST_SECONDS)
+        seconds = min(max(_SHARE * self.search.seconds_left(), _LEAST_SECONDS), _MOST_SECONDS)
         try:
             comparison = compare(contenders, seconds, close=float("inf"))
         except FusewireError as error:

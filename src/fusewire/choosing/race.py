@@ -37,6 +37,7 @@ from fusewire.errors import (
     EngineOutOfMemory,
     FusewireError,
     NoneRightError,
+    RefusedError,
     note,
 )
 from fusewire.ir.live import call_bytes
@@ -57,6 +58,8 @@ _TINY_SECONDS = 1e-3
 _FEW_NODES = 4
 # The share of the remaining budget for timing: the best candidate is judged afterwards.
 _COMPARING = 0.6
+# The part of that if a candidate in less precision errs too much: mixtures are looked for, too.
+_COMPARING_MORE = 0.5
 # Timing takes at least this long.
 LEAST_SECONDS = 4.0
 # Engines that refuse nodes are tried together with others if they take up to so many times as long
@@ -68,6 +71,8 @@ _MOST_NOISE = 0.25
 _ALONE = 0.5
 # Seconds for timing when the budget is used up, and how exact the clock of a deadline is.
 _SHORTEST, _CLOCK = 0.5, 0.1
+# The most nodes that a sentence lists.
+_LISTED = 4
 Progress = Callable[[str, float], None]
 # Plans the graph on a target, with others for what it refuses; None if they would not help.
 Join = Callable[[Target, Sequence[Target]], Candidate | None]
@@ -112,7 +117,9 @@ class Race:
     best reach the final; the default admits few. Samples that a call overlapped are
     discarded, if there is a ``watch``. With ``join``, engines that refuse nodes are also tried
     together with others. ``accuracy`` judges candidates that compute in less than the model's own
-    dtypes. Candidates that hold more than ``memory_limit`` bytes at once are timed, and not chosen.
+    dtypes. Candidates that hold more than ``memory_limit`` bytes at once are timed, and not chosen;
+    those that spend more than ``max_fallback_share`` of their time outside of their targets are
+    refused.
     """
 
     def __init__(
@@ -134,11 +141,11 @@ class Race:
         join: Join | None = None,
         accuracy: AccuracyJudge | None = None,
         memory_limit: int | None = None,
+        max_fallback_share: float | None = None,
     ) -> None:
         self._inputs = inputs
         self._runner = runner
-        self._judge, self._accuracy = judge, accuracy
-        self._findings = findings
+        self._judge, self.accuracy, self._findings = judge, accuracy, findings
         start = time.monotonic() if start is None else start
         self._budget = DecisionBudget(max(budget, 1e-3), start)
         self._has_reference, self._expected = has_reference, expected
@@ -146,14 +153,14 @@ class Race:
         self._is_thorough, self._least = is_thorough, least
         self._watch, self._join = watch, join
         self._memory_limit, self._bytes = memory_limit, dict[str, int]()
+        self._most_outside, self._outside = max_fallback_share, dict[str, str]()
         self._close = () if close is None else (close,)
         self._fit, self._unfit = list[Candidate](), list[Unfit]()
         self._rows, self._trials = dict[str, Tried](), dict[str, CandidateTrial]()
-        self._judged: set[str] = set()
         self._wrong, self._faults = dict[str, Judgement](), list[str]()
         self._timing, self._samples = "", dict[str, list[float]]()
-        # Candidates that the budget did not reach.
-        self._late: set[str] = set()
+        # Candidates that were judged, and those that the budget did not reach.
+        self._judged, self._late = set[str](), set[str]()
         self._learning = threading.Thread(target=judge.prepare, daemon=True)
 
     def _progress(self, what: str) -> None:
@@ -293,9 +300,9 @@ class Race:
                 self._check(name)
             if self._rows[name].status != "right":
                 continue
-            assert self._accuracy is not None, "only who accepts less has such candidates"
+            assert self.accuracy is not None, "only who accepts less has such candidates"
             try:
-                self._accuracy.measure_by(self._trials[name].run)
+                self.accuracy.measure_by(self._trials[name].run)
             except EngineError as error:
                 status = failed_status(error)
                 self._rows[name] = replace(self._rows[name], status=status, reason=str(error))
@@ -315,9 +322,19 @@ class Race:
     def _first_run(self, name: str) -> float:
         return self._trials[name].contact.metrics.get("run_seconds", 0.0)
 
-    def rematch(self, candidates: Iterable[Candidate], against: Iterable[str]) -> RaceResult:
-        """Race further candidates against those named; all others are out."""
+    def rematch(
+        self,
+        candidates: Iterable[Candidate],
+        against: Iterable[str],
+        budget: float | None = None,
+    ) -> RaceResult:
+        """Race further candidates against those named; all others are out.
+
+        The ``budget`` is that of the race and of what comes after it, if they share one.
+        """
         names = [*against]
+        if budget is not None:
+            self._budget = DecisionBudget(budget, self._budget.start)
         self._wrong.clear()
         self._close, self._least = (math.inf,), LEAST_SECONDS
         for candidate in candidates:
@@ -409,6 +426,9 @@ class Race:
             note(f"{name} is out of the comparison: {error}")
             self._rows[name] = replace(row, status=failed_status(error), reason=str(error))
             return
+        if self._is_outside(trial):
+            self._rows[name] = replace(row, status="refused", reason=self._outside[name])
+            return
         self._trials[name] = trial
         metrics = trial.contact.metrics
         took = sum(metrics.get(f"{phase}_seconds", 0.0) for phase in ("compile", "load"))
@@ -416,6 +436,19 @@ class Race:
         self._rows[name] = replace(row, compile_seconds=took, memory_bytes=memory)
         if self._memory_limit is not None:
             self._weigh(name, trial)
+
+    def _is_outside(self, trial: CandidateTrial) -> bool:
+        """Tell whether a candidate spends too much time outside of its targets; keep the reason."""
+        most, share = self._most_outside, trial.outside_share
+        if most is None or share <= most:
+            return False
+        candidate = trial.candidate
+        self._outside[candidate.name] = (
+            f"{candidate.name} would spend {share:.1%} of its time outside of "
+            f"{' and '.join(x.name for x in candidate.targets)}, and max_fallback_share={most:g} "
+            f"allows {most:.1%}. {nodes_outside(candidate)}"
+        )
+        return True
 
     def _weigh(self, name: str, trial: CandidateTrial) -> None:
         """Note the bytes that a candidate holds at once: what its engine planned, or op by op."""
@@ -427,7 +460,7 @@ class Race:
             reason = (
                 f"It holds {count:,} bytes at once, and memory_limit is {self._memory_limit:,}."
             )
-            self._rows[name] = replace(self._rows[name], reason=reason)
+            self._rows[name] = replace(self._rows[name], reason=reason, is_over_limit=True)
 
     def _trial(self, candidate: Candidate, seconds: float) -> CandidateTrial:
         """Run a candidate in a child; what took long to compile is recorded, and not made again."""
@@ -518,8 +551,8 @@ class Race:
         """Judge a candidate: what computes in less precision, by what the user accepts."""
         if not trial.candidate.is_reduced:
             return self._judge.judge(trial.run)
-        assert self._accuracy is not None, "only who accepts less precision has such candidates"
-        return self._accuracy.judge(trial.run)
+        assert self.accuracy is not None, "only who accepts less precision has such candidates"
+        return self.accuracy.judge(trial.run)
 
     def _to_blame(self, name: str) -> tuple[str, ...] | None:
         """Find which engines of a wrong candidate are to blame; None if that is not known."""
@@ -569,7 +602,10 @@ class Race:
 
     def _seconds_for_timing(self) -> float:
         budget = self._budget
-        seconds = max(self._least, _COMPARING * budget.seconds * (1 - budget.used))
+        share = _COMPARING
+        if any(row.status == "inaccurate" for row in self._rows.values()):
+            share *= _COMPARING_MORE
+        seconds = max(self._least, share * budget.seconds * (1 - budget.used))
         end = budget.end(0.0, max(budget.seconds, self._least) + 0.5)
         return min(seconds, max(left_until(end), _SHORTEST))
 
@@ -592,6 +628,11 @@ class Race:
                 f"Every plan holds more than memory_limit={self._memory_limit:,} bytes at once. "
                 f"The smallest, {least}, needs {over[least]:,}. Raise memory_limit, or give "
                 "smaller inputs."
+            )
+        if comparison is None and self._outside:
+            raise RefusedError(
+                f"{' '.join(self._outside.values())} Raise max_fallback_share, or choose another "
+                "backend."
             )
         if comparison is None:
             reasons = " ".join(f"{name}: {row.reason}" for name, row in self._rows.items())
@@ -635,8 +676,9 @@ class Race:
             yield f"Nobody knows whether {fastest} is right ({status})."
         yield from self._memory_notes(fastest)
         if self._is_reduced(fastest):
-            error = _measured(self._rows[fastest])
-            yield f"{fastest} computes in less than the model's own dtypes. {error}".rstrip()
+            row = self._rows[fastest]
+            about = " ".join(x for x in (_measured(row), row.reason) if x)
+            yield f"{fastest} computes in less than the model's own dtypes. {about}".rstrip()
         for name, row in self._rows.items():
             if row.status == "inaccurate":
                 yield f"{name} is not accurate enough: {row.reason}"
@@ -722,6 +764,19 @@ def worth(row: Tried) -> tuple[bool, bool, float, str]:
     """Sort rows: the chosen one, then the others by time, then those without an answer."""
     is_out = row.status not in ORDER
     return not row.is_chosen, is_out, row.seconds if row.seconds is not None else math.inf, row.name
+
+
+def nodes_outside(candidate: Candidate) -> str:
+    """Say which nodes of a plan run outside of its targets, and why."""
+    plan, reasons = candidate.planned.plan, candidate.planned.fallback_nodes()
+    steps = {*plan.outside([target.name for target in candidate.targets])}
+    # Nodes on data are what takes time; sizes and control flow come after them.
+    left = [node for node, step in candidate.planned.steps.items() if step in steps]
+    nodes = [*reasons, *(node for node in left if node not in reasons)]
+    listed = [f"{node!r}: {reasons[node]}" if node in reasons else repr(node) for node in nodes]
+    rest = f" and {len(nodes) - _LISTED} more" if len(nodes) > _LISTED else ""
+    count = "1 node runs" if len(nodes) == 1 else f"{len(nodes)} nodes run"
+    return f"{count} there: {' '.join(listed[:_LISTED])}{rest}"
 
 
 def described(candidate: Candidate) -> Tried:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import click
-import numpy as np
 
+from fusewire.calibration import load_arrays, split_samples
 from fusewire.choosing.evaluate import Evaluated, Evaluation
 from fusewire.cli.comparison import reasons
 from fusewire.cli.model import Inputs, compile_options, imported_function, read_open
 from fusewire.cli.progress import progress
 from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.compiler import Session
-from fusewire.ir.types import TensorType, Type
+from fusewire.errors import OptionsError
 from fusewire.model_source import ModelSource
 from fusewire.numerics.metrics import METRICS, Metric
 from fusewire.options import Options
@@ -89,54 +87,20 @@ def evaluate(
 ) -> tuple[list[Evaluated], int]:
     """Score every candidate; returns the rows, the best precision first, and how many samples."""
     model = ModelSource(path)
-    samples = list(read_samples(data, model.inputs()))
-    session = Session(options)
+    try:
+        samples = split_samples(load_arrays(data, "--data"), model.inputs(), f"--data {data}")
+    except OptionsError as error:
+        raise click.UsageError(str(error)) from error
+    session = Session(replace(options, accuracy=_ANY))
     inputs = Inputs(samples[0], frozenset(samples[0]), {})
     reading, _ = read_open(model, inputs)
     model.release()
     names, graph = reading.arguments.names, session.rewrite(reading.graph)
     values = [[sample[name] for name in names] for sample in samples]
-    question = replace(
-        session.decider.question(graph, values[0], reading.file), fields=None, accuracy=_ANY
-    )
+    question = replace(session.decider.question(graph, values[0], reading.file), fields=None)
     finder = session.context.finder
     evaluation = Evaluation.of(question, values, metric, finder)
     return list(evaluation.rows(finder)), len(values)
-
-
-def read_samples(data: Path, types: Mapping[str, Type]) -> Iterator[dict[str, Any]]:
-    """Yield the inputs of each sample; UsageError if the file does not fit the model."""
-    with np.load(data, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    if arrays.keys() != types.keys():
-        raise click.UsageError(
-            f"--data {data}: it has {', '.join(arrays) or 'nothing'}, and the model takes "
-            f"{', '.join(types)}. Name the arrays after the inputs."
-        )
-    parts = {name: _split(name, array, types[name]) for name, array in arrays.items()}
-    counts = {name: len(part) for name, part in parts.items()}
-    if len(set(counts.values())) != 1 or not min(counts.values()):
-        shown = ", ".join(f"{count} of {name}" for name, count in counts.items())
-        raise click.UsageError(f"--data {data}: it has {shown} samples; give as many of each.")
-    for number in range(min(counts.values())):
-        yield {name: part[number] for name, part in parts.items()}
-
-
-def _split(name: str, array: Any, type_: Type) -> list[Any]:
-    """Cut an array into samples: along an axis of its own, or along the batch of the model."""
-    if not isinstance(type_, TensorType) or array.dtype != type_.dtype.numpy:
-        raise click.UsageError(f"--data: {name} is {type_}, but the file holds {array.dtype}.")
-    rank = type_.rank
-    if array.ndim == rank + 1:
-        return [np.ascontiguousarray(x) for x in array]
-    if array.ndim != rank or not rank:
-        raise click.UsageError(
-            f"--data: {name} is {type_}, but the file holds {list(array.shape)}. Put samples along "
-            "the first axis."
-        )
-    first = type_.shape[0]
-    size = first if isinstance(first, int) else 1
-    return [array[at : at + size] for at in range(0, len(array) - size + 1, max(size, 1))]
 
 
 def sheet(rows: list[Evaluated], title: str, *, is_wide: bool = False) -> Sheet:

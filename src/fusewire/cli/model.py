@@ -101,6 +101,20 @@ _COMPILING = (
         help="Relative error that is allowed, such as 1e-2, or module:function that accepts "
         "outputs; engines may then compute in less than the model's dtypes.",
     ),
+    click.option(
+        "--calibrate",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="SAMPLES.npz",
+        help="Samples for int8 with fixed scales, which less precision is judged on, too: an array "
+        "for each input, with samples along its first axis.",
+    ),
+    click.option(
+        "--max-fallback-share",
+        type=float,
+        metavar="SHARE",
+        help="Refuse a plan that spends more than this share of its time, such as 0.01, outside of "
+        "the engines asked for.",
+    ),
     click.option("--threads", type=int, help="Number of threads an engine may use."),
     click.option(
         "--isolate",
@@ -149,10 +163,12 @@ def _taken(given: dict[str, Any]) -> Options:
         given.pop("device"),
         given.pop("level"),
         fallback=given.pop("fallback"),
+        max_fallback_share=given.pop("max_fallback_share"),
         # A command reports what it measured, and then ends.
         start="measured",
         budget_seconds=given.pop("budget"),
         accuracy=_accuracy(given.pop("accuracy")),
+        calibrate=given.pop("calibrate"),
         threads=given.pop("threads"),
         isolate=given.pop("isolate"),
         seed=given.pop("seed"),

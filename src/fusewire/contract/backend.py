@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, final
 
 from fusewire.contract.buffer import Buffer
@@ -29,8 +30,14 @@ SLOW_SECONDS = 10.0
 # Metrics of an executable: nodes of the engine's own graph that run on its device, and those that
 # it leaves to the processor.
 DEVICE_NODES, HOST_NODES = "device_nodes", "host_nodes"
-# The bytes that a run takes at once besides its inputs and weights, as the engine planned them.
+# A figure of a trial: ``Executable.run_bytes``, where the engine says so.
 RUN_BYTES = "run_bytes"
+# The option by which a backend leaves nodes exact that others of its options compute in less: their
+# places in the region, such as "3,7-9".
+EXACT_NODES = "exact_nodes"
+
+# The option that has ranges of layers, measured on samples, a line for each.
+CALIBRATED = "calibrated"
 
 Form = Literal["native", "expanded", "file"]
 Shapes = Literal["static", "bounded", "dynamic"]
@@ -52,7 +59,8 @@ class BackendInfo:
     ``compile_seconds`` is about how long compiling takes where that is long: a search with a small
     budget leaves such a backend out. Regions of backends that name the same ``instance``, which is
     their own name by default, never run at the same time in one plan; an engine that
-    ``runs_beside_itself`` allows that.
+    ``runs_beside_itself`` allows that. One that ``plans_memory`` says how many bytes a run takes:
+    see ``Executable.run_bytes``.
     """
 
     name: str
@@ -72,6 +80,7 @@ class BackendInfo:
     compile_seconds: float = 0.0
     instance: str = ""
     runs_beside_itself: bool = False
+    plans_memory: bool = False
 
     @property
     def turn(self) -> str:
@@ -258,8 +267,16 @@ class Executable(abc.ABC):
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Figures about the loaded code: see ``HOST_NODES`` and ``RUN_BYTES``."""
+        """Figures about the loaded code that are at hand: see ``HOST_NODES``."""
         return {}
+
+    def run_bytes(self) -> int | None:
+        """Return the bytes that a run takes at once besides inputs and weights, as planned.
+
+        None if the engine does not say. Asked in trials and where memory is limited, and only of
+        backends that say ``plans_memory``.
+        """
+        return None
 
     def close(self) -> None:  # noqa: B027 - most hold nothing that outlives them
         """Release its resources."""
@@ -320,6 +337,9 @@ class Backend(abc.ABC):
 
     Composites that it refuses are offered again, expanded; the fallback runs what it still refuses.
     """
+
+    # The ops that extensions brought, and the class that brought each; ``attach`` writes it.
+    added_ops: Mapping[str, str] = MappingProxyType({})
 
     @property
     @abc.abstractmethod
@@ -392,6 +412,24 @@ class Backend(abc.ABC):
 
         The core tries them only where the user accepts an error, times them, and measures that
         error; without them, a backend computes in the dtypes of the region.
+        """
+        return ()
+
+    def calibrates(self, device: Device) -> bool:
+        """Tell whether it takes ranges that were measured on samples, as the option ``calibrated``.
+
+        The core measures them if a user gives samples, and treats such a candidate as one of those
+        that ``reduced`` lists; ``fusewire.rewrite.static_int8`` makes a graph of them.
+        """
+        return False
+
+    def reduced_nodes(
+        self, region: Graph, device: Device, options: Mapping[str, Fact]
+    ) -> Sequence[int]:
+        """List the places of nodes that options of ``reduced`` compute in less.
+
+        Only if it can leave any of them exact: the core names those by the option ``EXACT_NODES``,
+        where all of them in less err too much. Otherwise it may cut the graph.
         """
         return ()
 

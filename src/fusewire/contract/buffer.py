@@ -427,6 +427,37 @@ class PartBuffer(Buffer):
             return self.numpy() if found is None else found
 
 
+class EngineBuffer(Buffer):
+    """A buffer that is a tensor of an engine's own, on a device with a memory of its own."""
+
+    def __init__(self, device: str, type_: TensorType, tensor: Any) -> None:
+        self._device = device
+        self._type = type_
+        self._tensor = tensor
+
+    @property
+    def device(self) -> str:
+        """The id of the device."""
+        return self._device
+
+    @property
+    def type(self) -> TensorType:
+        """Dtype and shape."""
+        return self._type
+
+    @property
+    def tensor(self) -> Any:
+        """The engine's own; ReleasedError if it is gone."""
+        # Read once: another thread may close it at any time.
+        tensor = self._tensor
+        self.require_open()
+        return tensor
+
+    def release(self) -> None:
+        """Let go of the tensor: the engine frees it after what still runs on it."""
+        self._tensor = None
+
+
 @final
 class HostBuffer(Buffer):
     """An array in the memory of the host."""

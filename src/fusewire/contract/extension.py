@@ -16,6 +16,7 @@ from typing import Any
 
 from fusewire.contract.backend import Backend
 from fusewire.errors import RegistryError, UnknownOpError
+from fusewire.ir.graph import Graph
 from fusewire.ops.table import get_op
 
 GROUP = "fusewire.extensions"
@@ -59,7 +60,15 @@ def attach(backend: Backend, extension: object) -> Extension:
         _check_known(op)
     extension.start(backend)
     table.update(extension.lowerings)
+    author = f"{type(extension).__module__}:{type(extension).__qualname__}"
+    backend.added_ops = {**backend.added_ops, **dict.fromkeys(extension.lowerings, author)}
     return extension
+
+
+def holds_added_ops(graph: Graph, backend: Backend) -> bool:
+    """Tell whether a graph has ops that an extension lowers for a backend, or ops of packages."""
+    nodes = (node for part in graph.walk() for node in part.nodes)
+    return any("." in node.op or node.op in backend.added_ops for node in nodes)
 
 
 def _check_known(op: str) -> None:
@@ -75,4 +84,6 @@ def detach(backend: Backend, extension: Extension) -> None:
     for op in extension.lowerings:
         if backend.lowerings is not None:
             backend.lowerings.pop(op, None)
+    left = {op: x for op, x in backend.added_ops.items() if op not in extension.lowerings}
+    backend.added_ops = left
     extension.stop()

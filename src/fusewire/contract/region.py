@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from fusewire.contract.backend import (
+    EXACT_NODES,
     Artifact,
     Backend,
     Config,
@@ -20,7 +21,7 @@ from fusewire.contract.backend import (
 from fusewire.contract.buffer import Buffer
 from fusewire.contract.devices import answers_to
 from fusewire.dtypes import float32
-from fusewire.errors import RegistryError
+from fusewire.errors import OptionsError, RegistryError
 from fusewire.ir.graph import Array, Constant, Graph, Node
 from fusewire.ir.text import constants_of
 from fusewire.ir.types import TensorType, tensor_of
@@ -91,6 +92,37 @@ def weight_slots(graph: Graph, threshold: int) -> Iterator[Slot]:
             yield Slot("weight", value.name or "", of.dtype, of.shape, digest=constant.digest)
 
 
+def written_places(places: Sequence[int], chosen: Collection[int]) -> str:
+    """Write some of these places of nodes, in order; a range has all of them in between.
+
+    >>> written_places([2, 5, 8, 9], {2, 8, 9})
+    '2,8-9'
+    """
+    runs: list[list[int]] = []
+    is_next = False
+    for place in sorted(places):
+        if place in chosen:
+            runs = [*runs[:-1], [runs[-1][0], place]] if is_next else [*runs, [place, place]]
+        is_next = place in chosen
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def nodes_at(region: Graph, text: str, places: Sequence[int]) -> set[Node]:
+    """Read which of the nodes at these places are meant; OptionsError for any other place."""
+    chosen: set[Node] = set()
+    for part in filter(None, text.split(",")):
+        ends = part.split("-")
+        if not all(x.isdecimal() and int(x) in places for x in ends) or len(ends) > 2:
+            known = ", ".join(map(str, places)) or "none"
+            raise OptionsError(
+                f"{EXACT_NODES}={text!r}: {part} names no node that is computed in less. Places of "
+                f"such nodes in this region: {known}."
+            )
+        first, last = int(ends[0]), int(ends[-1])
+        chosen |= {region.nodes[place] for place in places if first <= place <= last}
+    return chosen
+
+
 def edge_slots(graph: Graph) -> list[Slot]:
     """List the inputs and outputs of a region as slots; a sequence has its elements' type."""
     found = []
@@ -129,8 +161,21 @@ def build(backend: Backend, region: Graph, device: Device, config: Config = Conf
     return backend.load(artifact, device, weights_of(artifact, constants_of(region)))
 
 
+def proven(backend: Backend, engine: str, device: Device, fix: str) -> Device | Unavailable:
+    """Return a device that can add two numbers in this process; else say that it cannot."""
+    try:
+        found = doubled(backend, device)
+    except RuntimeError as error:
+        reason = f"{engine} could not add two numbers on {device.id}: {error}"
+        return Unavailable("broken", reason, fix, device.id)
+    if found == [2.0, 2.0]:
+        return device
+    reason = f"{engine} added 1 and 1 to {found} on {device.id}."
+    return Unavailable("wrong", reason, fix, device.id)
+
+
 def doubled(backend: Backend, device: Device) -> list[float]:
-    """Have a device add two ones to themselves, in this process, to prove that it can."""
+    """Have a device add two ones to themselves."""
     import numpy as np
 
     from fusewire.dtypes import float32

@@ -42,11 +42,22 @@ def bytes_at_peak(graph: Graph, sizes: Mapping[Symbol, int]) -> int:
 
 def call_bytes(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> int:
     """Count the bytes that a call holds at once, from the shapes of its inputs."""
+    return bytes_at_peak(graph, _sizes(graph, shapes))
+
+
+def result_bytes(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> int:
+    """Count the bytes that a call returns and computes: any engine holds these at its end."""
+    sizes = _sizes(graph, shapes)
+    computed = {value for node in graph.nodes for value in node.outputs}
+    return sum(_bytes(value, sizes) or 0 for value in computed.intersection(graph.outputs))
+
+
+def _sizes(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> dict[Symbol, int]:
     sizes: dict[Symbol, int] = {}
     for value, shape in zip(graph.inputs, shapes, strict=True):
         if isinstance(value.type, TensorType):
             bind_alone(value.type.shape, shape, sizes)
-    return bytes_at_peak(graph, sizes)
+    return sizes
 
 
 def _live_inside(node: Node, sizes: Mapping[Symbol, int]) -> dict[Value, int]:

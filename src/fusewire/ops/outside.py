@@ -223,6 +223,13 @@ class OutsideOps:
         points = [self._entries()[name].value for name in self._packages]
         return sorted({x.partition(":")[0] for x in (*points, *self._references.values())})
 
+    def module(self, name: str) -> str:
+        """Name the module that has an op, or the package that declares it."""
+        reference = self._references.get(name)
+        if reference is None:
+            reference = self._entries()[name.partition(".")[0]].value
+        return reference.partition(":")[0]
+
     def by_onnx(self, domain: str, op_type: str) -> Op[Any] | None:
         """Find the newest op that a node of an ONNX domain stands for."""
         named = [op for op in self.all().values() if op.onnx == f"{domain}:{op_type}"]

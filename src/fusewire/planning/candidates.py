@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import TypeAlias
 
-from fusewire.contract.backend import Config, Fact, Form
+from fusewire.contract.backend import CALIBRATED, Config, Fact, Form
 from fusewire.contract.model_file import FileReader, ModelFile
 from fusewire.contract.tuning import TUNED
 from fusewire.errors import EngineError, RefusedError
@@ -18,13 +18,19 @@ from fusewire.ops.table import get_op
 from fusewire.planning.file_form import plan_file
 from fusewire.planning.planner import Planned, make_plan
 from fusewire.planning.target import Target
-from fusewire.records.keys import code_of, settings
+from fusewire.records.keys import code_of, extension_states, settings
 from fusewire.records.plans import Choice, TargetPlace
 from fusewire.rewrite.expand import replace_nodes
 from fusewire.runtime.plan import Region
 
 # How many nodes, in order, are placed on which target, by number.
 Placing: TypeAlias = "tuple[tuple[int, int], ...]"
+# Lists the options under which a candidate uses ranges that were measured.
+Calibrated: TypeAlias = "Callable[[Candidate], Iterable[Mapping[str, Fact]]]"
+# Options of many lines, which names do not show.
+_LONG = (TUNED, CALIBRATED)
+# The most cuts between targets that a name lists.
+_MOST_CUTS = 11
 # Plans with more regions are hopeless, and take long to try.
 _MOST_REGIONS = 32
 
@@ -71,11 +77,14 @@ class Candidate:
         """The name to show: the engines, and how the candidate differs from its default."""
         form = [] if self.form == "native" else [self.form]
         pairs = self.options.items()
-        options = (key if key == TUNED else f"{key}={value}" for key, value in pairs)
+        options = (key if key in _LONG else f"{key}={value}" for key, value in pairs)
         first, *others = self.engines
         about = [*form, *options] if first is self.target else []
         names = " + ".join([" ".join([_shown(first), *about]), *map(_shown, others)])
         regions = f", in {len(self.planned.plan.regions())} regions" if self.placing else ""
+        if 1 < len(self.placing) <= _MOST_CUTS + 1:
+            cuts = accumulate(count for count, _ in self.placing[:-1])
+            regions += f", cut at {', '.join(map(str, cuts))}"
         at_once = ", at the same time" if self.is_concurrent else ""
         threads = f", {self.threads} thread{'s' * (self.threads > 1)} each" if self.threads else ""
         return f"{names}{regions}{at_once}{threads}"
@@ -124,6 +133,7 @@ class Candidate:
 def _engine_fields(target: Target, config: Config) -> str:
     backend = target.backend
     fields = {**settings(config), **backend.fingerprint(target.device), **code_of(backend)}
+    fields |= {"extensions": more} if (more := extension_states(backend.info.name)) else {}
     named = {"name": target.name, **{key: str(value) for key, value in fields.items()}}
     return json.dumps(named, sort_keys=True)
 
@@ -151,6 +161,7 @@ def candidates(
     file: ModelFile | None = None,
     others: Sequence[Target] = (),
     may_reduce: bool = False,
+    calibrated: Calibrated = lambda candidate: (),
 ) -> Iterator[Candidate | Unfit]:
     """Yield candidates: the graph on each target; the file; with options; then expanded.
 
@@ -159,6 +170,7 @@ def candidates(
     The ``others`` run what a target refuses, and with ``may_fall_back`` the fallback runs what they
     refuse, if that is not most of the graph. With ``may_reduce``, an engine comes in less than the
     model's own dtypes right after it came as it is: starting all engines may use up the budget.
+    ``calibrated`` lists options of that kind for ranges that were measured.
     """
     native: list[Candidate] = []
     for target in targets:
@@ -168,12 +180,21 @@ def candidates(
         yield candidate
         if may_reduce and isinstance(candidate, Candidate):
             yield from _with_options(candidate, config, is_reduced=True)
+            for options in calibrated(candidate):
+                yield replace(candidate, options=options, is_reduced=True)
     own = list(_file_candidates(native, file, config))
     for candidate in filter(_reduces_file, own) if may_reduce else ():
         yield from _with_options(candidate, config, is_reduced=True)
     yield from own
     for candidate in native:
         yield from _with_options(candidate, config)
+    yield from _expanded_candidates(graph, native, fallback, may_fall_back)
+
+
+def _expanded_candidates(
+    graph: Graph, native: Iterable[Candidate], fallback: Target, may_fall_back: bool
+) -> Iterator[Candidate]:
+    """Yield candidates with composites expanded, where an engine took some whole."""
     for candidate in native:
         target = candidate.target
         if _composites(candidate) and target.name != fallback.name:

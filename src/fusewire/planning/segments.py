@@ -36,7 +36,7 @@ class Segment:
 
 def segments(graph: Graph, sizes: Mapping[Symbol, int], most: int) -> list[Segment]:
     """Cut a graph of these sizes into up to so many segments."""
-    parts = _joined(_parts(graph, sizes), sizes, most)
+    parts = joined(_parts(graph, sizes), sizes, most)
     if len(parts) < 2:
         return []
     cutter = Cutter(graph, parts)
@@ -67,9 +67,7 @@ def _is_sized(value: Value, sizes: Mapping[Symbol, int]) -> bool:
     return is_tensor and all(symbol in sizes for symbol in type_symbols(value.type))
 
 
-def _joined(
-    parts: Sequence[list[Node]], sizes: Mapping[Symbol, int], most: int
-) -> list[list[Node]]:
+def joined(parts: Sequence[list[Node]], sizes: Mapping[Symbol, int], most: int) -> list[list[Node]]:
     """Join neighbours, those first that have the least to do together."""
     found = [(nodes, sum(weight(node, sizes) for node in nodes)) for nodes in parts]
     while len(found) > most:

@@ -266,6 +266,7 @@ def read_words(flat: Array, count: int) -> Array:
 TEXT = _plain(str)
 FLAG = _plain(bool)
 WHOLE = _plain(int)
+WHOLE_OR_NONE = _or_none(WHOLE)
 BYTES = Written(_write_bytes, lambda value, blobs: _next(value, blobs).tobytes())
 # Not copied: it may be as large as all weights.
 BLOCK = Written(_write_block, lambda value, blobs: _next(value, blobs).data)
@@ -298,6 +299,7 @@ RECORDS: dict[type, dict[str, Written]] = {
         "compile_seconds": NUMBER,
         "instance": TEXT,
         "runs_beside_itself": FLAG,
+        "plans_memory": FLAG,
     },
     Device: {"id": TEXT, "name": TEXT, "is_software": FLAG, "facts": FACTS},
     Unavailable: {"code": TEXT, "reason": TEXT, "fix": TEXT, "device": TEXT},

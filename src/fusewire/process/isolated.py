@@ -83,6 +83,11 @@ class IsolatedExecutable(Executable):
         """As the engine says."""
         return self._is_reentrant
 
+    def run_bytes(self) -> int | None:
+        """As the engine says, in the child."""
+        loadable = self._loadable
+        return self._service.call(loadable, lambda served, lane: served.run_bytes(loadable))
+
     def run(self, inputs: Sequence[Held]) -> Event:
         """Run in the child, to the end."""
         key = tuple([(x.shape, x.dtype) if type(x) is np.ndarray else None for x in inputs])

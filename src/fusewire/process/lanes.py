@@ -25,7 +25,7 @@ from fusewire.errors import (
 from fusewire.ir.graph import Array
 from fusewire.process.arena import Arena
 from fusewire.process.child import TICK, Child
-from fusewire.process.codec import FLAG, write_record, write_value
+from fusewire.process.codec import FLAG, WHOLE_OR_NONE, Written, write_record, write_value
 from fusewire.process.frames import Blobs
 from fusewire.process.limits import ChildLimits
 from fusewire.process.link import is_ready
@@ -145,15 +145,16 @@ class ServedChild:
             result = self._asked(job, blobs, self._limits)
             self._child.kept += sent
             if known is None:
-                known = self.loaded[loadable.number] = self._flag(result)
+                known = self.loaded[loadable.number] = _read(FLAG, result)
         return known
 
-    def _flag(self, result: Any) -> bool:
-        try:
-            flag: bool = FLAG.read(result, iter(()))
-        except EngineGarbage as error:
-            raise Fault(EngineGarbage, error.reason) from None
-        return flag
+    def run_bytes(self, loadable: Loadable) -> int | None:
+        """Ask how many bytes a run of what is loaded takes; None if the engine does not say."""
+        job = {"kind": "weigh", "held": str(loadable.number)}
+        with self._control:
+            result = self._asked(job, [], self._limits)
+        count: int | None = _read(WHOLE_OR_NONE, result)
+        return count
 
     def _asked(self, job: dict[str, Any], blobs: Blobs, limits: ChildLimits) -> Any:
         try:
@@ -266,6 +267,14 @@ class ServedChild:
         """Release it without killing: after a fork, the process belongs to the parent."""
         self._child.forget()
         self._ours.close()
+
+
+def _read(kind: Written, result: Any) -> Any:
+    """Read what a child answers; it may say anything."""
+    try:
+        return kind.read(result, iter(()))
+    except EngineGarbage as error:
+        raise Fault(EngineGarbage, error.reason) from None
 
 
 def _copy(error: EngineError) -> EngineError:

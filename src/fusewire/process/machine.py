@@ -71,13 +71,20 @@ def _walk(count: int, steps: int) -> float:
 def kernels_for() -> dict[str, Fact]:
     """Identify what kernels are chosen by: the processor, its cores and its features."""
     said = _processor()
-    flags = {flag for key in _CAN_DO for flag in said.get(key, "").split()}
     return {
         # The last resort: on Linux ``platform.processor`` starts a process.
         "processor": said.get("model name") or platform.processor() or platform.machine(),
         "compute_units": usable_cores(),
-        "features": tuple(name for name in _VECTORS if name in flags),
+        "features": features(),
     }
+
+
+@cache
+def features() -> tuple[str, ...]:
+    """List the features by which libraries choose kernels."""
+    said = _processor()
+    flags = {flag for key in _CAN_DO for flag in said.get(key, "").split()}
+    return tuple(name for name in _VECTORS if name in flags)
 
 
 @cache

@@ -13,9 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.contract.backend import Artifact, Backend, Config, Device, Event, Executable, Slot
+from fusewire.contract.backend import (
+    RUN_BYTES,
+    Artifact,
+    Backend,
+    Config,
+    Device,
+    Event,
+    Executable,
+    Slot,
+)
 from fusewire.contract.buffer import Buffer
-from fusewire.contract.extension import attach
+from fusewire.contract.extension import attach, holds_added_ops
 from fusewire.contract.model_file import FileReader, ModelFile, known_constants
 from fusewire.contract.region import edge_slots, weights_of
 from fusewire.contract.tuning import Clocked
@@ -25,7 +34,6 @@ from fusewire.ir.graph import Array, Graph
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
 from fusewire.ops import limits
 from fusewire.ops.interpret import Bindings, bind
-from fusewire.ops.outside import holds_outside_ops
 from fusewire.ops.sample import HostValue
 from fusewire.process.guard import Phase, described, failure, guarded
 
@@ -80,7 +88,7 @@ def attempt(
     given = backend, region, file, device, config
     artifact = phases.timed("compile", Artifact, compiled, *given)
     weights = weights_of(artifact, known_constants(region, file))
-    shows = holds_outside_ops(region)
+    shows = holds_added_ops(region, backend)
     return _loaded_and_run(backend, artifact, device, weights, inputs, phases, shows)
 
 
@@ -141,8 +149,14 @@ def _loaded_and_run(
         raise phases.garbage("run", "it wrote into an input")
     if any(_shares(x, y) for x in outputs for y in inputs):
         raise phases.garbage("run", "an output shares memory with an input")
-    figures = guarded(phases.name, "load", phases.what, lambda: dict(executable.metrics))
+    plans = backend.info.plans_memory
+    figures = guarded(phases.name, "load", phases.what, _figures, executable, plans)
     return Trial(artifact, executable, outputs, {**figures, **phases.metrics})
+
+
+def _figures(executable: Executable, plans_memory: bool) -> dict[str, float]:
+    count = executable.run_bytes() if plans_memory else None
+    return {**executable.metrics, **({} if count is None else {RUN_BYTES: float(count)})}
 
 
 def compiled(

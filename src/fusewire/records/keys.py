@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,16 +23,12 @@ from fusewire.options import FALLBACK, Accuracy, Options
 from fusewire.process.machine import accelerators, kernels_for, processor
 from fusewire.process.wheels import wheels_digest
 from fusewire.runtime.plan import Region
-from fusewire.store.code_state import module_state, state_of
+from fusewire.store.code_state import UNKNOWN, module_state, state_of
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
 
 if TYPE_CHECKING:
     from fusewire.registry import Registry
-
-
-# Stands for code that cannot be fingerprinted: what is recorded about it is found by nobody else.
-_UNKNOWN = os.urandom(8).hex()
 
 
 def artifact_key(
@@ -46,13 +42,13 @@ def artifact_key(
 def backend_fields(backend: Backend, device: Device, config: Config) -> tuple[tuple[str, str], ...]:
     """Name what artifacts depend on besides region and sizes."""
     its = {f"its_{name}": text for name, text in backend.fingerprint(device).items()}
-    more = _extension_states(backend.info.name)
+    more = extension_states(backend.info.name)
     fields: dict[str, object] = {**settings(config), **its, **code_of(backend)}
     fields |= {"extensions": more} if more else {}
     return tuple((name, str(value)) for name, value in fields.items())
 
 
-def _extension_states(name: str) -> str:
+def extension_states(name: str) -> str:
     """Fingerprint what extends a backend; whoever has not asked for backends has none extended."""
     module = sys.modules.get("fusewire.registry")
     if module is None:
@@ -98,8 +94,10 @@ def file_key(digest: str, example: Sequence[Any], is_open: bool, options: Option
         fallback=options.fallback,
         slow_engines=options.has_long_budget,
         max_crossings=options.max_crossings,
+        max_fallback_share=options.max_fallback_share,
         accuracy=accuracy,
         canary=options.canary,
+        **_calibration(options),
         **settings(options.config),
         packages=_engines(),
         **code_fields(options.backend),
@@ -120,14 +118,22 @@ def accuracy_name(accuracy: Accuracy) -> str | None:
     return " ".join([name, str(function_digest(function)), *map(str, least)])
 
 
+def _calibration(options: Options) -> dict[str, object]:
+    """Name the samples that less precision is calibrated and judged with, if there are any."""
+    return {} if options.calibrate is None else {"calibration": options.calibrate.digest}
+
+
 def _policy_name(policy: str | tuple[str, ...]) -> str:
     """Name a policy: backends in order, or the only one."""
     return policy if isinstance(policy, str) else ",".join(policy)
 
 
 def bundle_key(digest: str, options: Options) -> Key:
-    """Return the key of the plan of a saved graph: equal where it can be used as it is."""
-    key = file_key(digest, (), False, options)
+    """Return the key of the plan of a saved graph: equal where it can be used as it is.
+
+    What was calibrated is part of the plan, and whoever opens it needs no samples.
+    """
+    key = file_key(digest, (), False, replace(options, calibrate=None))
     if key is None:
         raise FormatError(
             'Bundles are saved and opened with names of backends, or "auto", and while '
@@ -151,7 +157,9 @@ def decision_fields(options: Options, level: int, registry: Registry) -> dict[st
         "fallback": options.fallback,
         "slow_engines": options.has_long_budget,
         "max_crossings": options.max_crossings,
+        "max_fallback_share": options.max_fallback_share,
         "accuracy": accuracy,
+        **_calibration(options),
         **settings(options.config),
         "engines": ", ".join(_engine_version(registry, name) for name in names),
         **_outside_fields(),
@@ -186,7 +194,7 @@ def _outside_fields() -> dict[str, object]:
 @cache
 def _module_state(reference: str) -> str:
     """Fingerprint the code of a package; what has none is another in every process."""
-    return module_state(reference.partition(":")[0]) or _UNKNOWN
+    return module_state(reference.partition(":")[0]) or UNKNOWN
 
 
 def _type_name(example: Any) -> str:

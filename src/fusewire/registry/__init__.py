@@ -37,6 +37,7 @@ from fusewire.registry.plugins import Plugins
 
 if TYPE_CHECKING:
     from fusewire.registry.capability import Capability
+    from fusewire.registry.lowering_check import ExtendedBackend
 
 # Failures that may be the machine's, and for how many seconds they are kept.
 _MOMENTARY = ("killed", "not-started")
@@ -267,6 +268,7 @@ class Registry:
     ) -> Extended:
         """Start one extension, first in a child if it is isolated, and check what it brings."""
         from fusewire.process.isolate import probe
+        from fusewire.registry.lowering_check import ExtendedBackend
 
         own = self.extensions.describe(label).reference
         try:
@@ -276,8 +278,12 @@ class Registry:
                     raise EngineError(Met(name, own, tuple(found)).reasons)
                 shared_pool().release(reference)
             made = self.extensions.get(label)
-            self._check(name, made, f"{reference}+{own}", device, isolate, limits)
+            place = ExtendedBackend(f"{reference}+{own}", self._made(name), device, limits, isolate)
+            if isolate:
+                _check(place, made)
             guarded(label, "import", "", attach, self._made(name), made)
+            if not isolate:
+                self._check_attached(label, place, made)
         except (EngineError, RegistryError) as error:
             shared_pool().release(f"{reference}+{own}")
             said = f"The extension {label} of {name} did not start: {error}"
@@ -286,26 +292,12 @@ class Registry:
         self._started.setdefault(name, []).append(made)
         return Extended(label, own, tuple(made.lowerings))
 
-    def _check(
-        self,
-        name: str,
-        extension: Extension,
-        reference: str,
-        device: Device,
-        isolate: bool,
-        limits: ChildLimits,
-    ) -> None:
-        """Compare what an extension brings for ops of packages with their meaning, once."""
-        lowerings = guarded(name, "import", "", lambda: extension.lowerings)
-        if not any("." in op for op in lowerings):
-            return
-        from fusewire.registry.lowering_check import ExtendedBackend, wrong_lowering
-
-        place = ExtendedBackend(reference, self._made(name), device, limits, isolate)
-        if (
-            problem := guarded(name, "run", "samples", wrong_lowering, place, extension)
-        ) is not None:
-            raise RegistryError(problem)
+    def _check_attached(self, label: str, place: ExtendedBackend, extension: Extension) -> None:
+        try:
+            _check(place, extension)
+        except (EngineError, RegistryError):
+            guarded(label, "import", "", detach, place.backend, extension)
+            raise
 
     def _extensions_of(self, name: str) -> list[str]:
         return [x for x in self.extensions.names() if x.partition(".")[0] == name]
@@ -474,6 +466,16 @@ def _not_a_reference(given: object) -> str:
             'into a module, and register("module:Class").'
         )
     return f"register was given a {type(given).__name__}. Give its name: register({named!r})."
+
+
+def _check(place: ExtendedBackend, extension: Extension) -> None:
+    """Compare what an extension brings with the meaning of the ops, once."""
+    from fusewire.registry.lowering_check import wrong_lowering
+
+    name = place.backend.info.name
+    problem = guarded(name, "run", "samples", wrong_lowering, place, extension)
+    if problem is not None:
+        raise RegistryError(problem)
 
 
 def _order(device: Device) -> tuple[bool, int]:

@@ -1,7 +1,7 @@
-"""Compare what an extension brings for ops of packages with the meaning of those ops.
+"""Compare what an extension brings with the meaning of the ops, ours and those of packages.
 
-A kernel of a package is used only after it gave right answers on the samples of its op, in a child.
-A right answer is remembered until the package, the engine or the device changes.
+What it lowers is used only after it gave right answers on the samples of its op, in a child. A
+right answer is remembered until the package, the engine or the device changes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from fusewire.contract.backend import Backend, Config, Device, Offer, Refusal
 from fusewire.contract.extension import Extension
 from fusewire.dtypes import float32
+from fusewire.errors import EngineError
 from fusewire.ir.builder import inline
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
@@ -22,17 +23,21 @@ from fusewire.ops.declare import Op
 from fusewire.ops.interpret import graph_of
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
+from fusewire.process.guard import refusal
 from fusewire.process.isolate import claim, first_contact
 from fusewire.process.limits import ChildLimits
-from fusewire.process.trial import backend_of
-from fusewire.store.code_state import module_state
+from fusewire.process.trial import attempt
+from fusewire.store.code_state import meaning_state, module_state
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
 
 
 @dataclass(frozen=True)
 class ExtendedBackend:
-    """A backend with an extension: the reference of both for a child, and where they run."""
+    """A backend with an extension: the reference of both for a child, and where they run.
+
+    Unless it is isolated, the extension is attached to the backend already.
+    """
 
     reference: str
     backend: Backend
@@ -53,7 +58,7 @@ class _Case:
 def wrong_lowering(place: ExtendedBackend, extension: Extension) -> str | None:
     """Say what an extension computes wrongly; None if all that it takes is right."""
     store = shared_store()
-    for name in sorted(name for name in extension.lowerings if "." in name):
+    for name in sorted(extension.lowerings):
         op = get_op(name)
         key = _key(place, extension, op)
         if store is not None and key is not None and store.get(key) is not None:
@@ -70,11 +75,10 @@ def _problem(place: ExtendedBackend, op: Op[Any]) -> str | None:
     if not cases:
         return None
     inputs = [x for case in cases for x in case.inputs]
-    given = place.reference, _merged(cases), place.device, Config(), inputs, place.limits
-    contact = first_contact(*given, isolate=place.isolate)
-    if isinstance(contact, Refusal):
-        return f"Its {op.name} cannot be run on the samples of the op. {contact.reason}"
-    answers = iter(contact.outputs)
+    outputs = _outputs(place, _merged(cases), inputs)
+    if isinstance(outputs, Refusal):
+        return f"Its {op.name} cannot be run on the samples of the op. {outputs.reason}"
+    answers = iter(outputs)
     for case in cases:
         got = list(islice(answers, len(case.graph.outputs)))
         verdict = judge_op(case.graph, case.inputs, got)
@@ -84,6 +88,21 @@ def _problem(place: ExtendedBackend, op: Op[Any]) -> str | None:
                 f"{verdict.reason} Correct it, or the meaning."
             )
     return None
+
+
+def _outputs(
+    place: ExtendedBackend, graph: Graph, inputs: list[HostValue]
+) -> list[HostValue] | Refusal:
+    given = graph, place.device, Config(), inputs
+    if place.isolate:
+        contact = first_contact(place.reference, *given, place.limits)
+        return contact if isinstance(contact, Refusal) else contact.outputs
+    try:
+        trial = attempt(place.backend, *given)
+    except EngineError as error:
+        return refusal(error, graph)
+    trial.executable.close()
+    return trial.outputs
 
 
 def _cases(op: Op[Any]) -> list[_Case]:
@@ -107,7 +126,7 @@ def _offered(place: ExtendedBackend, cases: Sequence[_Case]) -> list[_Case]:
     if place.isolate:
         answers = claim(place.reference, graph, place.device, place.limits)
     else:
-        answers = backend_of(place.reference).claim(graph, place.device)
+        answers = place.backend.claim(graph, place.device)
     taken = {at for x in answers if isinstance(x, Offer) for at in x.nodes}
     return [case for at, case in enumerate(cases) if at in taken]
 
@@ -126,8 +145,7 @@ def _merged(cases: Sequence[_Case]) -> Graph:
 
 def _key(place: ExtendedBackend, extension: Extension, op: Op[Any]) -> Key | None:
     """Return where a right answer is remembered; None if its code cannot be told from other."""
-    modules = sorted({type(extension).__module__, op.rule.__module__})
-    states = [module_state(module) for module in modules]
+    states = [module_state(type(extension).__module__), meaning_state(op)]
     if None in states:
         return None
     return Key.of(

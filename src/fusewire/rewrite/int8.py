@@ -5,6 +5,8 @@ Not a rule of the pipeline: it changes the values. Backends use it where a user 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from fusewire.dtypes import float32
@@ -38,29 +40,36 @@ def has_int8_products(graph: Graph) -> bool:
     return any(weights_of_product(node) is not None for part in graph.walk() for node in part.nodes)
 
 
-def with_int8_products(graph: Graph) -> Graph:
+def int8_places(graph: Graph) -> list[int]:
+    """List the places of the products that are worth int8, without those of bodies."""
+    nodes = enumerate(graph.nodes)
+    return [place for place, node in nodes if weights_of_product(node) is not None]
+
+
+def with_int8_products(graph: Graph, exact: Collection[Node] = (), codes: int = _CODES) -> Graph:
     """Round weights per output, and what they are multiplied with per tensor, at every run.
 
-    Bodies of control flow stay as they are.
+    Bodies of control flow stay as they are, and so do nodes that are to be exact. ``codes`` is the
+    largest code of a weight.
     """
     rebuild = Rebuild(graph)
     for node in graph.nodes:
         current = rebuild.copied(node)
-        weights = weights_of_product(current)
+        weights = None if node in exact else weights_of_product(current)
         if weights is None or not np.isfinite(weights).all():
             rebuild.replace(node, current.outputs)
             continue
-        product = _product(current.operands[0], weights)
+        product = _product(current.operands[0], weights, codes)
         # A dense layer may have a bias.
         bias = current.operands[2:]
         rebuild.replace(node, [add(product, bias[0]) if bias else product])
     return rebuild.finish()
 
 
-def _product(x: Value, weights: Array) -> Value:
+def _product(x: Value, weights: Array, most: int) -> Value:
     largest = np.abs(weights).max(0)
-    steps = (np.where(largest > 0, largest, 1.0) / _CODES).astype(np.float32)
-    codes = np.clip(np.rint(weights / steps), -_CODES, _CODES).astype(np.int8)
+    steps = (np.where(largest > 0, largest, 1.0) / most).astype(np.float32)
+    codes = np.clip(np.rint(weights / steps), -most, most).astype(np.int8)
     rounded, scale, zero = dynamic_quantize(x)
     sums = matmul_integer(rounded, constant(codes), zero, None)
     return multiply(cast(sums, dtype=float32), multiply(scale, constant(steps)))

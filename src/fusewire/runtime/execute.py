@@ -11,14 +11,14 @@ from fusewire.contract.backend import Done, Event, Executable, Held
 from fusewire.errors import BudgetError
 from fusewire.host_memory import POOL
 from fusewire.ir.dims import Symbol, bind_alone, evaluate, symbols
-from fusewire.ir.live import call_bytes
+from fusewire.ir.live import call_bytes, result_bytes
 from fusewire.ir.types import TensorType
 from fusewire.ops import limits
 from fusewire.ops.limits import Meter, limited
 from fusewire.runtime.concurrent import ConcurrentSteps
 from fusewire.runtime.guards import Checks
 from fusewire.runtime.plan import HOST, INTERPRETED, Plan, Step
-from fusewire.runtime.regions import RegionBuilder, RegionRunner, Updates, shape_of
+from fusewire.runtime.regions import Key, RegionBuilder, RegionRunner, Updates, shape_of
 from fusewire.runtime.transfer import copied, fetched
 
 _KEPT_SHAPES = 256
@@ -57,15 +57,30 @@ class PlanRunner(Executable):
         is_concurrent = bool(plan.turns) and self._limits.asked_bytes is None
         self._concurrent = ConcurrentSteps(plan) if is_concurrent else None
         self._is_whole = whole
-        is_engine = whole and plan.steps[0].region.backend not in INTERPRETED
-        run = self._runners[0].run if is_engine else self._within_limits
-        self._peaks: dict[tuple[tuple[int, ...], ...], int] = {}
+        run = self._direct() or self._within_limits
+        self._peaks: dict[Key, int] = {}
         has_engine = any(region.backend not in INTERPRETED for region in plan.regions())
         self._is_bounded = has_engine and self._limits.asked_bytes is not None
         is_checked = self._entry_checks is not None or self._is_bounded
         # Runs to the end and returns values on the host, as the caller gets them.
         self.call: Callable[[Sequence[Held]], list[Any]] = self._checked if is_checked else run
         self._run = run
+
+    def _direct(self) -> Callable[[Sequence[Held]], list[Any]] | None:
+        """Return what runs the one engine that answers all of a call; None if there is more."""
+        plan = self._plan
+        if len(plan.steps) != 1 or plan.steps[0].region.backend in INTERPRETED:
+            return None
+        (step,), (runner,) = plan.steps, self._runners
+        if self._is_whole:
+            return runner.run
+        is_given = all(place < plan.takes for place in step.inputs)
+        is_plain = isinstance(runner, RegionRunner) and not step.guards
+        if not (is_plain and is_given and step.outputs == plan.outputs):
+            return None
+        # Inputs that nobody uses are left out.
+        places = step.inputs
+        return lambda inputs: [fetched(x) for x in runner.run([inputs[i] for i in places])]
 
     @property
     def is_reentrant(self) -> bool:
@@ -97,7 +112,8 @@ class PlanRunner(Executable):
     def peak_bytes(self, inputs: Sequence[Held]) -> int:
         """Return the most bytes that the values of a run take at once, without its inputs.
 
-        If that is beyond the limit op by op, an engine that plans its memory is asked.
+        If that is beyond the limit op by op, an engine that plans its memory is asked, which takes
+        that the region is built; not so if the results alone are beyond it.
         """
         shapes = tuple(map(shape_of, inputs))
         count = self._peaks.get(shapes)
@@ -105,12 +121,22 @@ class PlanRunner(Executable):
             if len(self._peaks) >= _KEPT_SHAPES:
                 self._peaks.clear()
             count = call_bytes(self._plan.graph, shapes)
-            runner, limit = self._runners[0], self._limits.asked_bytes
-            if limit is not None and count > limit and isinstance(runner, RegionRunner):
-                own = runner.run_bytes(inputs) if self._is_whole else None
-                count = count if own is None else own
+            limit = self._limits.asked_bytes
+            if limit is not None and count > limit:
+                count = self._planned_bytes(inputs, shapes, limit) or count
             self._peaks[shapes] = count
         return count
+
+    def _planned_bytes(self, inputs: Sequence[Held], shapes: Key, limit: int) -> int | None:
+        """Return what an engine planned for a run, or what it needs at least if that is too much.
+
+        None if the engine does not say.
+        """
+        runner = self._runners[0]
+        if not self._is_whole or not isinstance(runner, RegionRunner):
+            return None
+        least = result_bytes(self._plan.graph, shapes)
+        return least if least > limit else runner.run_bytes(inputs)
 
     def updating(self, updates: Updates) -> Callable[[Sequence[Held]], list[Any]]:
         """Return what runs like ``call`` and may write outputs over inputs."""

@@ -6,7 +6,7 @@ class: its graphs are named by digest, and are loaded when they are needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.hash import exact_hash
 from fusewire.ir.types import TensorType, Type
 from fusewire.runtime.guards import Guard
+from fusewire.store.code_state import meanings_state
 
 if TYPE_CHECKING:
     from fusewire.contract.model_file import ModelFile
@@ -73,10 +74,15 @@ class Region:
 
     @cached_property
     def digest(self) -> str:
-        """The exact hash of the graph, with symbolic sizes left open; with that of the file."""
+        """The exact hash of the graph, with symbolic sizes left open; with that of the file.
+
+        Ops of packages add the state of the code that says what they mean.
+        """
         if self.saved_digest:
             return self.saved_digest
         digest = exact_hash(self.graph)
+        # Kernels of packages were judged by what their ops meant.
+        digest += f" ops {meanings}" if (meanings := meanings_state(self.graph)) else ""
         return digest if self.file is None else f"{digest} file {self.file.digest}"
 
 
@@ -163,6 +169,10 @@ class Plan:
                 count = count + _bytes(types[place])
         return count if isinstance(count, int) else None
 
+    def outside(self, backends: Collection[str]) -> list[int]:
+        """List the numbers of the steps that run on other backends, in whole or in part."""
+        return [at for at, step in enumerate(self.steps) if not _is_within(step, backends)]
+
     def crossings(self) -> int:
         """Count the tensors that one backend hands over to another."""
         makers: dict[int, str] = {}
@@ -173,6 +183,14 @@ class Plan:
             makers |= dict.fromkeys(step.outputs, name)
             count += sum(body.crossings() for body in step.bodies.values())
         return count
+
+
+def _is_within(step: Step, backends: Collection[str]) -> bool:
+    if step.region.backend != HOST:
+        return step.region.backend in backends
+    # The host drives control flow; what takes time are its bodies.
+    inner = [region.backend for body in step.bodies.values() for region in body.regions()]
+    return all(name == HOST or name in backends for name in inner)
 
 
 def _bytes(type_: Type) -> Dim:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 import numpy as np
 from numpy import ndarray
 
-from fusewire.contract.backend import RUN_BYTES, Done, Event, Exchange, Executable, Held
+from fusewire.contract.backend import Done, Event, Exchange, Executable, Held
 from fusewire.contract.buffer import Buffer
 from fusewire.errors import EngineError, EngineRaised, FusewireError
 from fusewire.events import EVENTS, EventList
@@ -66,6 +66,9 @@ class RegionBuilder(Protocol):
 
     def note_fallback(self, region: Region, error: EngineError) -> None:
         """Note that a region could not be built, so that the fallback runs it for now."""
+
+    def plans_memory(self, region: Region) -> bool:
+        """Tell whether the engine of a region says how many bytes a run takes."""
 
     @property
     def is_served(self) -> bool:
@@ -159,11 +162,9 @@ class Loaded:
         if isinstance(before, ObservedRun):
             before.end((*ended, *EVENTS.lists))
 
-    @property
     def run_bytes(self) -> int | None:
-        """The bytes that a run takes besides inputs and weights; None if the engine is silent."""
-        count = self._executable.metrics.get(RUN_BYTES)
-        return None if count is None else int(count)
+        """Return the bytes that a run takes besides inputs and weights; None if nobody says."""
+        return guarded(self._plain_parts[-1], "load", "a region", self._executable.run_bytes)
 
     def run_in_turn(
         self, run: Callable[[Sequence[Held]], Any], gives_event: bool, inputs: Sequence[Held]
@@ -363,13 +364,18 @@ class RegionRunner:
             return self.recover(inputs, error)
 
     def run_bytes(self, inputs: Sequence[Held]) -> int | None:
-        """Return the bytes that the engine planned for such a run; None if it does not say."""
+        """Return the bytes that the engine planned for such a run; None if it does not say.
+
+        Builds the region, unless nothing would be known then.
+        """
+        if not self._builder.plans_memory(self._region):
+            return None
         key = tuple(map(shape_of, inputs)) if self._per_size else ()
         if key not in self._made:
             self._make(key, inputs)
         # A child may have answered the first, and another thread loads it.
         loaded = self._made.get(key) or self._make(key, inputs)
-        return loaded.run_bytes
+        return loaded.run_bytes()
 
     @property
     def is_as_planned(self) -> bool:

@@ -15,8 +15,7 @@ import numpy as np
 
 from fusewire.contract.backend import Held
 from fusewire.ir.graph import Graph
-from fusewire.ops.declare import Trait
-from fusewire.ops.table import get_op
+from fusewire.ops.replacing import replaced_input
 from fusewire.runtime.entry import Runner
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.regions import Updates
@@ -27,18 +26,7 @@ def in_place(graph: Graph, updates: Updates) -> list[tuple[int, int]]:
 
     Repeating such a run gives the same state: what is written does not depend on the old value.
     """
-    return [pair for pair in updates if _is_in_place(graph, *pair)]
-
-
-def _is_in_place(graph: Graph, output: int, place: int) -> bool:
-    value, state = graph.outputs[output], graph.inputs[place]
-    node = value.node
-    if node is None or not get_op(node.op).is_(Trait.REPLACES) or node.inputs[0] is not state:
-        return False
-    if node.attrs.get("reduction", "set") != "set" or state in node.inputs[1:]:
-        return False
-    is_once = graph.outputs.count(value) == 1 and state not in graph.outputs
-    return is_once and list(graph.users.get(state, ())) == [node]
+    return [(output, place) for output, place in updates if replaced_input(graph, output) == place]
 
 
 def updating_call(

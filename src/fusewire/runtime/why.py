@@ -135,7 +135,8 @@ class Tried:
     ``tuned`` lists the kernels of level 3, with their configurations and speedups. One that
     ``is_reduced`` computes in less than the model's own dtypes, and is right if that is accurate
     enough for the user: ``deviations`` has its largest error on each set of inputs, and 99.9% of
-    other inputs stay within ``expected_error``; see ``fusewire.numerics.deviation``.
+    other inputs stay within ``expected_error``; see ``fusewire.numerics.deviation``. One that
+    ``is_over_limit`` holds more bytes at once than ``memory_limit``, and cannot be chosen.
     """
 
     name: str
@@ -165,6 +166,7 @@ class Tried:
     is_reduced: bool = False
     deviations: Sequence[Mapping[str, Any]] = ()
     expected_error: float | None = None
+    is_over_limit: bool = False
 
 
 @dataclass(frozen=True)

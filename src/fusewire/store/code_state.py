@@ -9,11 +9,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fusewire.ir.graph import Graph
+from fusewire.ops.declare import Op
+from fusewire.ops.outside import OUTSIDE
 from fusewire.store.disk import shared_store
 from fusewire.store.stamps import files_digest
 
 # Compiled kernels that lie beside the code are a part of it.
 _SUFFIXES = (".py", ".json", ".wgsl", ".cubin", ".hsaco")
+# Stands for code that cannot be fingerprinted: what is recorded about it is found by nobody else.
+UNKNOWN = os.urandom(8).hex()
 
 
 @cache
@@ -49,6 +54,31 @@ def module_state(name: str) -> str | None:
             return state_of(str(Path(spec.origin).parent))
         return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:16]
     return None
+
+
+def meaning_state(op: Op[Any]) -> str | None:
+    """Fingerprint the code that says what an op means and on what it is tried; None as above.
+
+    A type rule may be one of ours, while the meaning is the package's.
+    """
+    functions = (op.rule, op.reference, op.expand, op.samples)
+    modules = {getattr(x, "__module__", None) or "" for x in functions if x is not None}
+    if "." in op.name:
+        modules.add(OUTSIDE.module(op.name))
+    states = [module_state(name) if name else None for name in sorted(modules)]
+    known = [state for state in states if state is not None]
+    return " ".join(known) if len(known) == len(states) else None
+
+
+def meanings_state(graph: Graph) -> str:
+    """Fingerprint the meanings of the ops of packages that a graph holds; "" if it holds none."""
+    names = {node.op for part in graph.walk() for node in part.nodes if "." in node.op}
+    if not names:
+        return ""
+    # It imports all families of ops.
+    from fusewire.ops.table import get_op
+
+    return " ".join(meaning_state(get_op(name)) or UNKNOWN for name in sorted(names))
 
 
 def _spec(name: str) -> Any:

@@ -25,6 +25,7 @@ from fusewire.contract.backend import (
     Held,
     Refusal,
 )
+from fusewire.contract.extension import holds_added_ops
 from fusewire.errors import (
     BackendHung,
     EngineError,
@@ -39,7 +40,6 @@ from fusewire.events import EVENTS
 from fusewire.ir.graph import Array, Graph, is_current
 from fusewire.ops.limits import Meter, RunLimits, returned_bytes
 from fusewire.ops.limits import meter as current_meter
-from fusewire.ops.outside import holds_outside_ops
 from fusewire.ops.sample import HostValue
 from fusewire.options import Fallback
 from fusewire.process.guard import guarded
@@ -306,6 +306,10 @@ class PlanBuilder:
             executable = self.services.load(target.reference, artifact, device, weights, types)
         return executable, Exchange(needs_contiguous=False)
 
+    def plans_memory(self, region: Region) -> bool:
+        """Tell whether the engine of a region says how many bytes a run takes."""
+        return self._target(region).backend.info.plans_memory
+
     @property
     def is_served(self) -> bool:
         """Whether nothing of a plan runs in this process."""
@@ -409,7 +413,9 @@ class PlanBuilder:
         """Say which kernel of a package is wrong at these sizes, if one is, and its deadline."""
         target = self._target(region)
         # In a child that tries plans there are no records: the parent judges what it answers.
-        if self.records is None or not self._is_engine(target) or not holds_outside_ops(graph):
+        if self.records is None or not self._is_engine(target):
+            return None, 0.0
+        if not holds_added_ops(graph, target.backend):
             return None, 0.0
         from fusewire.trials.kernel_check import KernelCheck
 

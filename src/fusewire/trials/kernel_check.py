@@ -1,22 +1,23 @@
 """Judge kernels of packages at the sizes of a region, before the region gives an answer.
 
-The samples of an op show little about other sizes. So each op of a package that a region holds runs
-once as it is there, alone: with its types, attributes and options, on elements that are drawn as
-its samples are, into memory that shows what is not written (``process.trial``). Its answer is
-compared with the meaning of the op. A right answer is remembered until the package, the kernel, the
-engine or the device changes.
+The samples of an op show little about other sizes. So each op of a package that a region holds, and
+each of ours that an extension lowers, runs once as it is there, alone: with its types, attributes
+and options, on elements that are drawn as its samples are, into memory that shows what is not
+written (``process.trial``). If its engine takes any size, it runs at another size, too. Its answer
+is compared with the meaning of the op. A right answer is remembered until the package, the kernel,
+the engine or the device changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fusewire.contract.backend import Config, Device, Held, Refusal, label
-from fusewire.errors import CheckError, EngineError, EngineRaised
+from fusewire.errors import CheckError, EngineError, EngineRaised, FusewireError, note
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.dims import Dim, Symbol
 from fusewire.ir.graph import Array, Graph, Node, Value
@@ -25,7 +26,8 @@ from fusewire.ir.types import TensorType
 from fusewire.numerics.judge import Alone
 from fusewire.ops.declare import Op
 from fusewire.ops.interpret import Interpreter, bind, graph_of
-from fusewire.ops.sample import Draw, HostValue
+from fusewire.ops.operand_draws import operand_draws
+from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 from fusewire.planning.target import Target
 from fusewire.process.guard import guarded, refusal
@@ -35,11 +37,10 @@ from fusewire.process.trial import attempt
 from fusewire.records.entries import Records
 from fusewire.runtime.regions import shape_of
 from fusewire.runtime.transfer import fetched
-from fusewire.store.code_state import module_state
+from fusewire.store.code_state import meaning_state
 from fusewire.store.key import Key
 
-# What samples give beyond this is drawn up to it, so that a range of it is a number.
-_MOST = 1e300
+_NOT_DRAWN = "what it takes could not be drawn from the samples of the op. It runs as it is."
 
 
 class KernelFault(NamedTuple):
@@ -62,12 +63,26 @@ class KernelCheck:
 
     def fault(self, graph: Graph, inputs: Sequence[Held]) -> KernelFault | None:
         """Say which kernel of a region is wrong at the sizes of a call; None if all are right."""
-        sized = _sized(graph, inputs)
-        for part in sized.walk():
+        sizes = _sizes(graph, inputs)
+        fault = self._fault(_sized(graph, sizes), inputs)
+        if fault is not None or not sizes:
+            return fault
+        # What is built now serves all sizes.
+        try:
+            other = _sized(graph, _other(sizes))
+        except FusewireError:
+            # Sizes of this graph depend on each other.
+            return None
+        return self._fault(other, ())
+
+    def _fault(self, graph: Graph, inputs: Sequence[Held]) -> KernelFault | None:
+        added = self.target.backend.added_ops
+        for part in graph.walk():
             for node in part.nodes:
-                if "." not in node.op or not _has_elements(node):
+                is_ours = "." not in node.op and node.op not in added
+                if is_ours or not _has_elements(node):
                     continue
-                given = inputs if part is sized else ()
+                given = inputs if part is graph else ()
                 if (fault := self._node_fault(part, node, given)) is not None:
                     return fault
         return None
@@ -78,17 +93,21 @@ class KernelCheck:
         key = self._key(op, alone)
         if key is not None and self.records is not None and self.records.get(key) is not None:
             return None
-        for operands in _operands(op, graph, node, inputs):
+        is_doubtful = False
+        for operands, is_allowed in _operands(op, graph, node, inputs):
             try:
                 fault = self._judged(*graph_of(op, operands, node.attrs))
             except (CheckError, EngineRaised):
                 # The meaning does not allow what was drawn; the next are what the call has.
                 continue
-            if fault is not None:
+            if fault is None:
+                if key is not None and self.records is not None and not is_doubtful:
+                    self.records.put(key, b"right")
+                return None
+            if is_allowed:
                 return fault._replace(sentence=self._sentence(op, alone, fault))
-            if key is not None and self.records is not None:
-                self.records.put(key, b"right")
-            break
+            is_doubtful = True
+        note(f"{self._subject(op)} is not judged at {_shown(alone)}: {_NOT_DRAWN}")
         return None
 
     def _judged(self, graph: Graph, inputs: list[HostValue]) -> KernelFault | None:
@@ -114,20 +133,23 @@ class KernelCheck:
         return trial.outputs
 
     def _sentence(self, op: Op[Any], graph: Graph, fault: KernelFault) -> str:
-        (node,) = graph.nodes
-        types = ", ".join(str(value.type) for value in node.operands)
-        attrs = "".join(f", {name}={value}" for name, value in node.attrs.items())
-        where = f"{label(self.target.backend_name, self.config.options)} on {self.device.id}"
         is_wrong = fault.code == "wrong"
         did = "differs from" if is_wrong else "could not be compared with"
         return (
-            f"The kernel of {op.name} for {where} {did} the meaning of the op at "
-            f"{op.name}({types}{attrs}): {fault.sentence}"
+            f"{self._subject(op)} {did} the meaning of the op at {_shown(graph)}: {fault.sentence}"
         )
+
+    def _subject(self, op: Op[Any]) -> str:
+        """Name a kernel, and whose it is if the op is ours."""
+        where = f"{label(self.target.backend_name, self.config.options)} on {self.device.id}"
+        if "." in op.name:
+            return f"The kernel of {op.name} for {where}"
+        author = self.target.backend.added_ops[op.name]
+        return f"The lowering of {op.name} for {where} that {author} brings"
 
     def _key(self, op: Op[Any], graph: Graph) -> Key | None:
         """Return where a right answer is remembered; None if its code cannot be told from other."""
-        meaning = module_state(op.rule.__module__)
+        meaning = meaning_state(op)
         if meaning is None:
             return None
         own = (
@@ -140,12 +162,30 @@ class KernelCheck:
         return Key("stamp", (*own, *self.fields))
 
 
-def _sized(graph: Graph, inputs: Sequence[Held]) -> Graph:
-    """Write the sizes of a call into a graph whose engine takes any."""
+def _shown(graph: Graph) -> str:
+    """Write a node as a call of its op."""
+    (node,) = graph.nodes
+    types = ", ".join(str(value.type) for value in node.operands)
+    attrs = "".join(f", {name}={value}" for name, value in node.attrs.items())
+    return f"{node.op}({types}{attrs})"
+
+
+def _sizes(graph: Graph, inputs: Sequence[Held]) -> dict[Symbol, int]:
+    """Find the sizes of a call; none if the graph has them already."""
     sizes: dict[Symbol, int] = {}
     for value, given in zip(graph.inputs, inputs, strict=True):
         if isinstance(value.type, TensorType):
             bind(value.type, shape_of(given), sizes, f"The input {value.name}")
+    return sizes
+
+
+def _other(sizes: Mapping[Symbol, int]) -> dict[Symbol, int]:
+    """Choose other sizes: about half, and odd, so that no block of even size divides them."""
+    return {symbol: size // 2 | 1 if size > 2 else size + 3 for symbol, size in sizes.items()}
+
+
+def _sized(graph: Graph, sizes: Mapping[Symbol, int]) -> Graph:
+    """Write sizes into a graph whose engine takes any."""
     known: dict[Symbol, Dim] = dict(sizes)
     return bind_symbols(graph, known) if known else graph
 
@@ -170,41 +210,21 @@ def _shape(value: Value) -> tuple[int, ...]:
 
 def _operands(
     op: Op[Any], graph: Graph, node: Node, inputs: Sequence[Held]
-) -> Iterator[list[HostValue]]:
+) -> Iterator[tuple[list[HostValue], bool]]:
     """Yield operands for a node: drawn as samples are, then those that it has in a call.
 
-    Drawn ones come first: a call may be made with zeros, which hide a wrong index.
+    Drawn ones come first: a call may be made with zeros, which hide a wrong index. Each list comes
+    with whether the op is sure to allow it.
     """
     rng = np.random.default_rng(0)
-    draws = _draws(op, len(node.inputs))
-    yield [
-        None if value is None else _draw(drawn, value, rng)
-        for drawn, value in zip(draws, node.inputs, strict=True)
+    draws = operand_draws(op, len(node.inputs))
+    drawn = [
+        None if value is None else own.make(_shape(value), value.tensor.dtype, rng)
+        for own, value in zip(draws, node.inputs, strict=True)
     ]
+    pairs = zip(draws, node.inputs, strict=True)
+    yield drawn, all(own.is_known for own, value in pairs if value is not None)
     if len(inputs) == len(graph.inputs):
         before = Graph(graph.inputs, node.operands, name=graph.name)
         present = iter(Interpreter(before)([fetched(value) for value in inputs]))
-        yield [None if value is None else next(present) for value in node.inputs]
-
-
-def _draws(op: Op[Any], count: int) -> list[Draw]:
-    """Find how samples draw each operand; the last of them stands for all that follow."""
-    found: dict[int, Draw] = {}
-    for sample in op.samples():
-        for place, drawn in enumerate(sample.operands):
-            if drawn is not None and not drawn.sequence:
-                found.setdefault(place, drawn)
-    last = found[max(found)] if found else Draw(())
-    return [found.get(place, last) for place in range(count)]
-
-
-def _draw(drawn: Draw, value: Value, rng: np.random.Generator) -> Array:
-    low, high = drawn.low, drawn.high
-    if drawn.values is not None and value.tensor.dtype.kind != "complex":
-        given = np.asarray(drawn.values, np.float64)
-        # Of infinities and NaN, nothing could be drawn, and nothing compared.
-        known = np.clip(given[np.isfinite(given)], -_MOST, _MOST)
-        low, high = (float(known.min()), float(known.max())) if known.size else (low, high)
-    own = replace(drawn, shape=_shape(value), values=None, low=low, high=high)
-    array: Array = replace(own, dtype=value.tensor.dtype).make(value.tensor.dtype, rng)
-    return array
+        yield [None if value is None else next(present) for value in node.inputs], True

@@ -7,6 +7,8 @@ the engines concerned. It exists for trials alone: the parent builds the chosen 
 from __future__ import annotations
 
 import json
+import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -18,10 +20,12 @@ from fusewire.contract.backend import (
     BackendInfo,
     Config,
     Device,
+    Event,
     Exchange,
     Executable,
     Fact,
     Gap,
+    Held,
     Offer,
     Refusal,
     Unavailable,
@@ -44,10 +48,24 @@ REFERENCE = "fusewire.trials.plan_backend:PlanBackend"
 # All other options are for the first backend of the plan.
 _BACKENDS, _DEVICES, _OPTIONS = "plan_backends", "plan_devices", "plan_options"
 _PLACING, _CONCURRENT = "plan_placing", "plan_concurrent"
+# Whether to measure how much of its time a plan spends outside of its backends, and the metric.
+_MEASURED, OUTSIDE_SHARE = "plan_measured", "outside_share"
+# The runs that measure it, and the seconds after which no further one begins.
+_RUNS, _SECONDS = 5, 1.0
 
 
-def plan_config(config: Config, candidate: Candidate, reference_of: Callable[[str], str]) -> Config:
-    """Add the references of the plan's backends, the fallback last, to a configuration."""
+def plan_config(
+    config: Config,
+    candidate: Candidate,
+    reference_of: Callable[[str], str],
+    *,
+    measures_outside: bool = False,
+) -> Config:
+    """Add the references of the plan's backends, the fallback last, to a configuration.
+
+    With ``measures_outside``, ``OUTSIDE_SHARE`` of the loaded plan is the share of its time that
+    other backends than those of its targets take.
+    """
     targets = candidate.targets
     names = [*(target.backend_name for target in targets), FALLBACK]
     own: dict[str, Fact] = {
@@ -56,6 +74,7 @@ def plan_config(config: Config, candidate: Candidate, reference_of: Callable[[st
         _OPTIONS: tuple(json.dumps(dict(target.options)) for target in targets),
         _PLACING: json.dumps(_planned_placing(candidate)),
         _CONCURRENT: candidate.is_concurrent,
+        _MEASURED: measures_outside,
     }
     return replace(config, options={**config.options, **own})
 
@@ -134,7 +153,10 @@ class PlanBackend(Backend):
         devices, own = launch.pop(_DEVICES), map(json.loads, launch.pop(_OPTIONS))
         targets = [_target(*given) for given in zip(engines, devices, own, strict=True)]
         placing, is_concurrent = json.loads(launch.pop(_PLACING)), launch.pop(_CONCURRENT)
-        placed = placed_nodes(graph, [*targets, fallback], placing)
+        placed, is_measured = (
+            placed_nodes(graph, [*targets, fallback], placing),
+            launch.pop(_MEASURED),
+        )
         threads, deterministic = launch.pop("threads", None), launch.pop("deterministic")
         config = Config(threads, None, deterministic)
 
@@ -157,7 +179,51 @@ class PlanBackend(Backend):
                 for target in targets[1:]
             ),
         )
-        return PlanRunner(plan(graph, placed, is_concurrent), builder)
+        whole = plan(graph, placed, is_concurrent)
+        runner = PlanRunner(whole, builder)
+        names = [target.name for target in targets]
+        return _MeasuredPlan(runner, whole.outside(names)) if is_measured else runner
+
+
+@final
+class _MeasuredPlan(Executable):
+    """Runs a plan; its metrics say which share of the time some of its steps take."""
+
+    def __init__(self, runner: PlanRunner, outside: Sequence[int]) -> None:
+        self._runner, self._outside = runner, outside
+        self._inputs: Sequence[Held] | None = None
+
+    @property
+    def is_reentrant(self) -> bool:
+        """As the plan itself."""
+        return True
+
+    def run(self, inputs: Sequence[Held]) -> Event:
+        """Run the plan; the first inputs serve to measure it, too."""
+        if self._inputs is None:
+            self._inputs = list(inputs)
+        return self._runner.run(inputs)
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The share of the time outside, after a first run."""
+        if self._inputs is None:
+            return {}
+        end = time.monotonic() + _SECONDS
+        shares: list[float] = []
+        while len(shares) < _RUNS and (not shares or time.monotonic() < end):
+            shares.append(self._measured(self._inputs))
+        return {OUTSIDE_SHARE: statistics.median(shares)}
+
+    def _measured(self, inputs: Sequence[Held]) -> float:
+        taken: dict[int, float] = {}
+
+        def note(number: int, start: float, end: float) -> None:
+            taken[number] = end - start
+
+        self._runner.timed(inputs, note)
+        total = sum(taken.values())
+        return sum(taken[number] for number in self._outside) / total if total else 0.0
 
 
 def _target(

@@ -17,7 +17,7 @@ from fusewire.process.isolate import Contact, first_contact, rerun, timed
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import ChildPool, shared_pool
 from fusewire.runtime.plan import Region
-from fusewire.trials.plan_backend import REFERENCE, plan_config
+from fusewire.trials.plan_backend import OUTSIDE_SHARE, REFERENCE, plan_config
 
 # A child gets at least so many seconds.
 _LEAST_SECONDS = 0.5
@@ -40,6 +40,14 @@ class CandidateTrial:
         """Run several times and return the seconds of each run."""
         return _answer_or_raise(timed(self.contact, inputs, count, self.limits, pool=self.pool))
 
+    @property
+    def outside_share(self) -> float:
+        """The share of the time outside of the targets; 0 if it was not measured."""
+        plan = self.candidate.planned.plan
+        if plan.is_whole:
+            return float(bool(plan.outside([x.name for x in self.candidate.targets])))
+        return self.contact.metrics.get(OUTSIDE_SHARE, 0.0)
+
     def pid(self) -> int | None:
         """Return the id of the process that runs it."""
         return self.pool.pid(self.contact.source.reference)
@@ -47,7 +55,11 @@ class CandidateTrial:
 
 @dataclass(frozen=True)
 class TrialRunner:
-    """Tries candidates with one configuration, each engine in a child."""
+    """Tries candidates with one configuration, each engine in a child.
+
+    With ``measures_outside``, trials of plans say which share of the time others than their targets
+    take.
+    """
 
     config: Config
     limits: ChildLimits
@@ -55,6 +67,7 @@ class TrialRunner:
     isolate: bool = True
     pools: dict[str, ChildPool] = field(default_factory=dict)
     references: set[str] = field(default_factory=set)
+    measures_outside: bool = False
 
     def attempt(
         self,
@@ -78,7 +91,7 @@ class TrialRunner:
         reference, pool = self.reference_of(target.backend_name), shared_pool()
         region = _sized(plan.steps[0].region, inputs) if is_alone else plan.graph
         if not is_alone:
-            config = plan_config(config, candidate, self.reference_of)
+            config = self._plan_config(config, candidate)
             # Engines in one process would compete for its cores: each plan has its own child.
             pool = self.pools.setdefault(child or candidate.name, ChildPool())
             reference = REFERENCE
@@ -96,6 +109,11 @@ class TrialRunner:
             pool=pool,
         )
         return CandidateTrial(candidate, _answer_or_raise(answer), pool, self.limits)
+
+    def _plan_config(self, config: Config, candidate: Candidate) -> Config:
+        names = [target.name for target in candidate.targets]
+        measures = self.measures_outside and bool(candidate.planned.plan.outside(names))
+        return plan_config(config, candidate, self.reference_of, measures_outside=measures)
 
     def _limits(self, candidate: Candidate, seconds: float) -> ChildLimits:
         compiling = sum(x.backend.info.compile_seconds for x in candidate.engines)

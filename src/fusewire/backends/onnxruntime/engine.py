@@ -12,6 +12,7 @@ from fusewire.backends.onnxruntime.gaps import GAPS
 from fusewire.backends.onnxruntime.info import INFO, WHEELS
 from fusewire.backends.onnxruntime.providers import (
     CPU_PROVIDER,
+    EXACT_CODES,
     FULL,
     INT8,
     PRECISION,
@@ -24,6 +25,8 @@ from fusewire.backends.onnxruntime.providers import (
 from fusewire.backends.onnxruntime.trust import graph_refusal, provider_refusal
 from fusewire.contract.artifact_writer import ArtifactWriter
 from fusewire.contract.backend import (
+    CALIBRATED,
+    EXACT_NODES,
     Artifact,
     Backend,
     BackendInfo,
@@ -128,14 +131,11 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader, Inspecto
 
     def write_artifact(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Write the model."""
-        from fusewire.backends.onnxruntime.lowering import in_place, lower
+        from fusewire.backends.onnxruntime.lowering import in_place, lower, needs_exact_codes
         from fusewire.contract.region import edge_slots, weight_slots
 
         launch, given = _launch(device, config), region
-        if config.options.get(PRECISION) == INT8 and provider_of(device) is None:
-            from fusewire.rewrite.int8 import with_int8_products
-
-            region = with_int8_products(given)
+        region = _in_int8(given, device, config)
         if not region.nodes and all(v in region.inputs for v in region.outputs):
             places = tuple(region.inputs.index(v) for v in region.outputs)
             return Artifact("rebuild", b"", tuple(edge_slots(region)), launch={"copies": places})
@@ -150,6 +150,8 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader, Inspecto
         written = lower(region)
         if places := in_place(written, len(region.inputs), len(region.outputs)):
             launch["in_place"] = places
+        if needs_exact_codes(region):
+            launch[EXACT_CODES] = True
         model = written.proto(outside)
         slots = (*edge_slots(region), *weights)
         return Artifact("rebuild", model.SerializeToString(), slots, launch=launch)
@@ -188,12 +190,15 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader, Inspecto
         self, file: ModelFile, region: Graph, device: Device, config: Config
     ) -> Artifact:
         """Have the engine optimise the model that was read."""
+        from fusewire.backends.onnxruntime.lowering import needs_exact_codes
         from fusewire.contract.region import edge_slots, weights_of
         from fusewire.onnx.write.typed_file import file_slots, typed_model
 
         model, launch = typed_model(file, region), _launch(device, config)
         launch["inputs"] = tuple(info.name for info in model.graph.input)
         launch["outputs"] = tuple(info.name for info in model.graph.output)
+        if needs_exact_codes(file.graph):
+            launch[EXACT_CODES] = True
         slots = (*edge_slots(region), *file_slots(file))
         made = Artifact("rebuild", model.SerializeToString(), slots, launch=launch)
         is_short = not file.weights and len(model.graph.node) < FEW_NODES
@@ -252,6 +257,19 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader, Inspecto
         own = (name for name in provider.precisions if name not in (FULL, "default"))
         return [{PRECISION: name} for name in own] if has_contraction(region) else []
 
+    def calibrates(self, device: Device) -> bool:
+        """Its own kernels on the CPU compute pairs of quantize and dequantize in int8."""
+        return provider_of(device) is None
+
+    def reduced_nodes(
+        self, region: Graph, device: Device, options: Mapping[str, Fact]
+    ) -> Sequence[int]:
+        """List products in int8, which we write one by one."""
+        from fusewire.rewrite.int8 import int8_places
+
+        is_int8 = provider_of(device) is None and options.get(PRECISION) == INT8
+        return int8_places(region) if is_int8 else ()
+
     def beside_others(self, device: Device) -> Mapping[str, Fact]:
         """Its threads go to sleep after a call."""
         return {SPINNING: False}
@@ -261,6 +279,25 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader, Inspecto
         from fusewire.backends.onnxruntime.script import script
 
         return script(region, config) if provider_of(device) is None else None
+
+
+def _in_int8(region: Graph, device: Device, config: Config) -> Graph:
+    """Round what the options ask for; the region itself if they ask for nothing."""
+    is_dynamic = config.options.get(PRECISION) == INT8 and provider_of(device) is None
+    lines = config.options.get(CALIBRATED)
+    if not is_dynamic and not lines:
+        return region
+    from fusewire.contract.region import nodes_at
+    from fusewire.process.machine import features
+    from fusewire.rewrite.int8 import int8_places, with_int8_products
+    from fusewire.rewrite.static_int8 import weight_codes, with_static_int8
+
+    codes = weight_codes(features())
+    if is_dynamic:
+        places = str(config.options.get(EXACT_NODES, ""))
+        exact = nodes_at(region, places, int8_places(region))
+        region = with_int8_products(region, exact, codes)
+    return with_static_int8(region, lines, codes=codes, rounds_outputs=True) if lines else region
 
 
 def _launch(device: Device, config: Config) -> dict[str, Fact]:

@@ -18,7 +18,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from fusewire.backends.onnxruntime.copies import input_names, output_names
 from fusewire.backends.onnxruntime.profiler import ProfiledSession, SessionProfiler
-from fusewire.backends.onnxruntime.providers import SPINNING
+from fusewire.backends.onnxruntime.providers import EXACT_CODES, SPINNING
 from fusewire.contract.backend import (
     DEVICE_NODES,
     HOST_NODES,
@@ -240,8 +240,25 @@ def _can_hold(array: Any, slot: Slot) -> bool:
     return array.dtype == slot.dtype.numpy and array.flags.c_contiguous and array.flags.writeable
 
 
-@final
-class BoundSession(ProfiledSession, Executable):
+# A binding of the engine, and the arrays that are bound as its inputs and outputs.
+Binding: TypeAlias = tuple[Any, list[Array], list[Array]]
+
+
+def bound_small(session: Any, edges: Edges) -> Binding:
+    """Bind new arrays of known shapes to all inputs and outputs."""
+    binding = session.io_binding()
+    taken: list[Array] = []
+    for name, slot in edges.inputs:
+        taken.append(array := _zeros(slot))
+        binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+    made: list[Array] = []
+    for name, slot in edges.outputs:
+        made.append(array := _zeros(slot))
+        binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+    return binding._iobinding, taken, made
+
+
+class SmallSession(ProfiledSession, Executable):
     """Takes and gives small arrays of known shapes; a call copies to and from what stays bound."""
 
     takes_any_strides = True
@@ -269,6 +286,11 @@ class BoundSession(ProfiledSession, Executable):
         """Run to the end."""
         return Done(self.compute(inputs))
 
+
+@final
+class BoundSession(SmallSession):
+    """A session of several inputs or outputs."""
+
     def compute(self, inputs: Sequence[Held]) -> list[Held]:
         """Run to the end."""
         try:
@@ -291,38 +313,16 @@ class BoundSession(ProfiledSession, Executable):
 
 
 @final
-class SingleSession(ProfiledSession, Executable):
-    """A bound session of one input and one output, as most small models are.
+class SingleSession(SmallSession):
+    """A session of one input and one output, as most small models are.
 
     What takes longest around a tiny model are loops: 2.4 of 15 us were those of BoundSession.
     """
 
-    takes_any_strides = True
-
     def __init__(self, session: Any, edges: Edges, held: Sequence[Any]) -> None:
-        self._held = (session, held)
-        self._run = session._sess.run_with_iobinding
+        super().__init__(session, edges, held)
         ((_, slot),) = edges.inputs
         self._shape = slot.dims
-        self._edges = edges
-        self._free = [self._bound()]
-
-    @property
-    def metrics(self) -> Mapping[str, float]:
-        """The nodes on the device and on the CPU."""
-        return figures(self._held[0])
-
-    @property
-    def is_reentrant(self) -> bool:
-        """A binding is taken from a list, or made, and put back."""
-        return True
-
-    def _bound(self) -> Binding:
-        return bound_small(self._held[0], self._edges)
-
-    def run(self, inputs: Sequence[Held]) -> Event:
-        """Run to the end."""
-        return Done(self.compute(inputs))
 
     def compute(self, inputs: Sequence[Held]) -> list[Held]:
         """Run to the end."""
@@ -343,27 +343,6 @@ class SingleSession(ProfiledSession, Executable):
         finally:
             # Also after an error: to make another binding takes longer than a small call.
             self._free.append(bound)
-
-
-# A binding of the engine, and the arrays that are bound as its inputs and outputs.
-Binding: TypeAlias = tuple[Any, list[Array], list[Array]]
-
-
-def bound_small(session: Any, edges: Edges) -> Binding:
-    """Bind new arrays of known shapes to all inputs and outputs."""
-    binding = session.io_binding()
-    taken: list[Array] = []
-    for name, slot in edges.inputs:
-        taken.append(array := _zeros(slot))
-        binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-    made: list[Array] = []
-    for name, slot in edges.outputs:
-        made.append(array := _zeros(slot))
-        binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-    return binding._iobinding, taken, made
-
-
-SmallSession: TypeAlias = BoundSession | SingleSession
 
 
 def bound_session(session: Any, edges: Edges, held: Sequence[Any]) -> SmallSession:
@@ -410,7 +389,7 @@ class TypedSession(ProfiledSession, Executable):
         return [_taken(x, of) for x, of in zip(values, self._made, strict=True)]
 
 
-ProfilableSession: TypeAlias = PlainSession | BoundSession | SingleSession | TypedSession
+ProfilableSession: TypeAlias = PlainSession | SmallSession | TypedSession
 
 
 def figures(session: Any) -> dict[str, float]:
@@ -491,6 +470,9 @@ def settings(launch: Mapping[str, Fact], measures: str = "") -> Any:
     if not launch.get(SPINNING, True):
         for pool in ("intra", "inter"):
             options.add_session_config_entry(f"session.{pool}_op.allow_spinning", "0")
+    if launch.get(EXACT_CODES):
+        # Without instructions for int8, products of unsigned and signed codes saturate.
+        options.add_session_config_entry("session.x64quantprecision", "1")
     threads = launch.get("threads")
     if isinstance(threads, int):
         options.intra_op_num_threads = options.inter_op_num_threads = threads

@@ -11,7 +11,7 @@ import numpy as np
 
 from fusewire.backends.onnxruntime.copies import input_names, output_names
 from fusewire.backends.onnxruntime.kernels import KERNELS, SINCE
-from fusewire.dtypes import DType, bfloat16, float32, float64, int32, int64
+from fusewire.dtypes import DType, bfloat16, float32, float64, int8, int32, int64, uint8
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Array, Graph, Node
 from fusewire.ir.types import TensorType, Type
@@ -32,6 +32,8 @@ from fusewire.onnx.write.target import LEADS, OnnxTarget
 from fusewire.onnx.write.writer import WrittenModel, emit
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
+from fusewire.process.machine import features
+from fusewire.rewrite.static_int8 import adds_in_16_bits
 
 # Frames up to this long are transformed well enough, whatever their length.
 EXACT_FRAME = 64
@@ -223,16 +225,36 @@ _DISTRUSTED_OPS: Mapping[frozenset[DType], Collection[str]] = {
 }
 
 
+# Ops on codes whose kernels add two products in 16 bits where the processor has no more.
+_ON_CODES = ("matmul_integer", "conv_integer", "qlinear_matmul", "qlinear_conv")
+
+
 def distrusts(graph: Graph) -> str | None:
     """Say why the engine must not run the nodes of a file just as they are, or None."""
+    saturates = adds_in_16_bits(features())
     for part in graph.walk():
         for node in part.nodes:
             found = {v.type.dtype for v in node.operands if isinstance(v.type, TensorType)}
+            if saturates and node.op in _ON_CODES and found >= {int8, uint8}:
+                return f"ONNX Runtime's own {node.op} saturates on this processor."
             for dtypes, ops in _DISTRUSTED_OPS.items():
                 if node.op in ops and dtypes & found:
                     names = ", ".join(sorted(of.name for of in dtypes & found))
                     return f"ONNX Runtime's own {node.op} is not right for {names}."
     return None
+
+
+def needs_exact_codes(graph: Graph) -> bool:
+    """Tell whether the engine is to turn signed weights into unsigned ones where it fuses.
+
+    It does so for all weights, and has no kernels for signed codes with unsigned weights.
+    """
+    if not adds_in_16_bits(features()):
+        return False
+    ops = ("dequantize", "qlinear_matmul", "qlinear_conv")
+    nodes = [node for part in graph.walk() for node in part.nodes if node.op in ops]
+    given = [node.operands[0] for node in nodes if node.operands[0].constant is None]
+    return {v.tensor.dtype for v in given} == {uint8}
 
 
 @final
@@ -253,6 +275,10 @@ class Runtime(OnnxTarget):
     @property
     def is_cautious(self) -> bool:
         return True
+
+    @property
+    def saturates(self) -> bool:
+        return adds_in_16_bits(features())
 
     def takes(self, op: str, of: DType, place: int) -> bool:
         if (op, of) in DISTRUSTED:

@@ -12,7 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusewire.backends.onnxruntime.info import INFO
-from fusewire.contract.backend import BackendOption, Config, Device, Fact, Shapes
+from fusewire.contract.backend import (
+    CALIBRATED,
+    EXACT_NODES,
+    BackendOption,
+    Config,
+    Device,
+    Fact,
+    Shapes,
+)
 from fusewire.contract.devices import CPU, DeviceName
 from fusewire.errors import OptionsError
 
@@ -23,6 +31,8 @@ CPU_PRECISIONS = (FULL, INT8)
 PRECISION = "precision"
 # Whether threads wait for the next call by spinning, for about 50 ms.
 SPINNING = "spinning"
+# Whether fused products of codes are computed so that they do not saturate.
+EXACT_CODES = "exact_codes"
 # Prefix of options that are handed to the provider as they are.
 OWN = "provider."
 # Runs ops of its own on a server; no device of this machine.
@@ -227,7 +237,7 @@ def described(name: str, kind: str) -> Provider:
 def option_defaults(provider: Provider | None) -> dict[str, Fact]:
     """List the options of a provider and their defaults; "" leaves one to the provider."""
     if provider is None:
-        return {SPINNING: True, PRECISION: FULL}
+        return {SPINNING: True, PRECISION: FULL, CALIBRATED: (), EXACT_NODES: ""}
     own: dict[str, Fact] = dict.fromkeys((f"{OWN}{name}" for name in provider.options), "")
     return {SPINNING: True, PRECISION: next(iter(provider.precisions)), **own}
 
@@ -243,11 +253,14 @@ def all_options() -> list[BackendOption]:
         "what a provider computes in, where it can do otherwise; on the CPU, int8 rounds weights "
         "of matrix products, and what they are multiplied with"
     )
+    exact = "places of the matrix products that stay exact with int8 on the CPU, such as 3,7-9"
     own = [BackendOption(name, "", meaning) for name, meaning in sorted(listed.items())]
     spinning = "whether its threads wait for the next call by spinning, for about 50 ms"
     return [
         BackendOption(SPINNING, True, spinning),
         BackendOption(PRECISION, FULL, precision),
+        BackendOption(CALIBRATED, (), "ranges of layers in int8, on the CPU; calibrate writes it"),
+        BackendOption(EXACT_NODES, "", exact),
         *own,
     ]
 
@@ -257,6 +270,7 @@ def provider_options(provider: Provider | None, device: Device, config: Config) 
     options = config.checked(INFO.name, option_defaults(provider))
     if not isinstance(options.pop(SPINNING), bool):
         raise OptionsError(f"{SPINNING}={config.options[SPINNING]!r}: give True or False.")
+    options.pop(CALIBRATED, None)
     precision = options.pop(PRECISION)
     known = CPU_PRECISIONS if provider is None else tuple(provider.precisions)
     if precision not in known:

@@ -12,9 +12,13 @@ from fusewire.backends.openvino.edges import Told
 from fusewire.backends.openvino.holding import Holding, index_operands
 from fusewire.backends.openvino.int8 import round_weights
 from fusewire.backends.openvino.scope import Scope
-from fusewire.contract.backend import Fact, Role
-from fusewire.ir.graph import Array, Node, Value
+from fusewire.contract.backend import CALIBRATED, EXACT_NODES, Fact, Role
+from fusewire.contract.region import nodes_at
+from fusewire.ir.graph import Array, Graph, Node, Value
+from fusewire.process.machine import features
+from fusewire.rewrite.int8 import int8_places
 from fusewire.rewrite.roles import ENTERING
+from fusewire.rewrite.static_int8 import weight_codes, with_static_int8
 
 
 def compiled_model(
@@ -30,12 +34,34 @@ def compiled_model(
 
     With ``counts``, its requests tell how long each node takes.
     """
-    model, kept = model_of(holding, launch.get("nan") != "engine", labels)
+    # What is rounded to int8 has no NaN: the engine's own nodes are the ones that it knows.
+    exact = launch.get("nan") != "engine" and CALIBRATED not in launch
+    unrounded = _unrounded(holding, launch)
+    # What is to stay exact is found by its name.
+    labels = labels or (labels_of(holding) if unrounded else {})
+    model, kept = model_of(holding, exact, labels)
     if launch.get("precision") == "int8":
-        model = round_weights(model, block_of(launch))
+        model = round_weights(model, block_of(launch), {labels[node] for node in unrounded})
     return core.compile_model(
         model, plugin, settings(core, plugin, launch) | counting(counts)
     ), kept
+
+
+def rounded(graph: Graph, launch: Mapping[str, Fact]) -> Graph:
+    """Round the layers of a graph to int8, in the ranges that an artifact is built with."""
+    lines = launch.get(CALIBRATED)
+    return with_static_int8(graph, lines, codes=weight_codes(features())) if lines else graph
+
+
+def _unrounded(holding: Holding, launch: Mapping[str, Fact]) -> set[Node]:
+    """Find the products that are not rounded."""
+    graph, text = holding.graph, str(launch.get(EXACT_NODES, ""))
+    return nodes_at(graph, text, int8_places(graph)) if text else set()
+
+
+def labels_of(holding: Holding) -> dict[Node, str]:
+    """Name what is built for each node."""
+    return {node: f"fusewire_node_{place}" for place, node in enumerate(holding.graph.nodes)}
 
 
 def model_of(

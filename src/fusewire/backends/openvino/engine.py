@@ -116,11 +116,11 @@ class OpenvinoBackend(Backend, Scripted, FileReader, Inspector):
             return made
         if held_bytes(region) > HELD_BYTES or not _exports(device):
             return made
-        from fusewire.backends.openvino.building import compiled_model, told
+        from fusewire.backends.openvino.building import compiled_model, rounded, told
         from fusewire.backends.openvino.devices import plugin_of
         from fusewire.backends.openvino.stored import exported
 
-        holding = held(region)
+        holding = held(rounded(region, launch))
         # What the engine reads where it lies must be there until all is written.
         compiled, _kept = compiled_model(_core(), plugin_of(device), holding, launch)
         return exported(made, compiled, told(holding))
@@ -178,13 +178,14 @@ class OpenvinoBackend(Backend, Scripted, FileReader, Inspector):
             from fusewire.backends.openvino.stored import imported
 
             return imported(artifact, _core(), plugin_of(device), counts=counts)
-        from fusewire.backends.openvino.building import compiled_model, told
+        from fusewire.backends.openvino.building import compiled_model, rounded, told
         from fusewire.backends.openvino.executable import OpenvinoExecutable
         from fusewire.backends.openvino.refusal import held
         from fusewire.ir.text import parse_graph
 
         constants = {digest: Constant.of(array) for digest, array in weights.items()}
-        holding = held(parse_graph(artifact.payload.decode(), constants))
+        graph = parse_graph(artifact.payload.decode(), constants)
+        holding = held(rounded(graph, artifact.launch))
         compiled, kept = compiled_model(
             _core(), plugin_of(device), holding, artifact.launch, counts=counts
         )
@@ -233,6 +234,20 @@ class OpenvinoBackend(Backend, Scripted, FileReader, Inspector):
             known += [{"precision": "int8"}, {"precision": "int8", "block": 32}]
         varied = self.configs(region, device)
         return [*known, *({**options, **one} for options in varied for one in known)]
+
+    def calibrates(self, device: Device) -> bool:
+        """A device that lists int8 computes layers of rounded operands in it."""
+        from fusewire.backends.openvino.devices import precisions
+
+        return "int8" in precisions(device)
+
+    def reduced_nodes(
+        self, region: Graph, device: Device, options: Mapping[str, Fact]
+    ) -> Sequence[int]:
+        """List products in int8, whose weights we round one by one."""
+        from fusewire.rewrite.int8 import int8_places
+
+        return int8_places(region) if options.get("precision") == "int8" else ()
 
     def script(self, region: Graph, device: Device, config: Config) -> Script | None:
         """Give the model as files, and what runs it."""

@@ -1,6 +1,13 @@
 """The identity and options of the OpenVINO backend. Must never import the engine."""
 
-from fusewire.contract.backend import BackendInfo, BackendOption, Config, Fact
+from fusewire.contract.backend import (
+    CALIBRATED,
+    EXACT_NODES,
+    BackendInfo,
+    BackendOption,
+    Config,
+    Fact,
+)
 from fusewire.errors import OptionsError
 from fusewire.process.wheels import installed
 
@@ -31,6 +38,10 @@ OPTIONS = (
     BackendOption(
         "block", BLOCKS[0], "With int8, how many elements of a sum share a scale: 128 or 32."
     ),
+    BackendOption(CALIBRATED, (), "Ranges of layers in int8; calibrate writes it."),
+    BackendOption(
+        EXACT_NODES, "", "With int8, places of the matrix products that stay exact, such as 3,7-9."
+    ),
 )
 
 
@@ -46,4 +57,8 @@ def launch_of(config: Config) -> dict[str, Fact]:
             raise OptionsError(f"{INFO.name} has no {name}={value!r}. It has {listed}.")
         if value != known[0]:
             launch[name] = value
+    if lines := options[CALIBRATED]:
+        launch[CALIBRATED] = lines
+    if options[EXACT_NODES]:
+        launch[EXACT_NODES] = str(options[EXACT_NODES])
     return launch

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fusewire.backends.openvino.building import compiled_model
+from fusewire.backends.openvino.building import compiled_model, labels_of
 from fusewire.backends.openvino.refusal import held, with_plain_bodies
 from fusewire.contract.backend import Fact
 from fusewire.contract.inspection import EngineKernel
@@ -28,7 +28,7 @@ def runtime_kernels(
 ) -> list[EngineKernel]:
     """Compile a region with named layers, and read what the engine runs."""
     holding = held(with_plain_bodies(region))
-    labels = {node: f"fusewire_node_{i}" for i, node in enumerate(holding.graph.nodes)}
+    labels = labels_of(holding)
     compiled, _kept = compiled_model(core, plugin, holding, launch, labels)
     found = list(_kernels(compiled.get_runtime_model()))
     return _with_unnamed(region, [_without_moves(region, kernel) for kernel in found])

@@ -6,6 +6,7 @@ size, if it is told so: DYNAMIC_QUANTIZATION_GROUP_SIZE. Only for users who acce
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,14 @@ from fusewire.ir.graph import Array
 _CODES = 127
 
 
-def round_weights(model: Any, block: int) -> Any:
-    """Round the weights of a model's products, where blocks fit; returns the model."""
+def round_weights(model: Any, block: int, exact: Collection[str] = ()) -> Any:
+    """Round the weights of a model's products, where blocks fit; returns the model.
+
+    What was built under one of the ``exact`` names stays as it is.
+    """
     for node in model.get_ordered_ops():
-        if node.get_type_name() != "MatMul":
+        is_exact = node.get_friendly_name().partition("/")[0] in exact
+        if node.get_type_name() != "MatMul" or is_exact:
             continue
         weights = node.input_value(1).get_node()
         is_weights = weights.get_type_name() == "Constant" and len(weights.get_output_shape(0)) == 2

@@ -87,17 +87,9 @@ class TorchBackend(Backend, ArtifactWriter, Scripted):
         return [self._tried(x) if isinstance(x, Device) else x for x in listed(kind)]
 
     def _tried(self, device: Device) -> Device | Unavailable:
-        from fusewire.contract.region import doubled
+        from fusewire.contract.region import proven
 
-        try:
-            found = doubled(self, device)
-        except RuntimeError as error:
-            reason = f"PyTorch could not add two numbers on {device.id}: {error}"
-            return Unavailable("broken", reason, _REINSTALL, device.id)
-        if found == [2.0, 2.0]:
-            return device
-        reason = f"PyTorch added 1 and 1 to {found} on {device.id}."
-        return Unavailable("wrong", reason, _REINSTALL, device.id)
+        return proven(self, "PyTorch", device, _REINSTALL)
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what is in the lowering table."""

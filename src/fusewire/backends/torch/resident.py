@@ -18,19 +18,14 @@ from fusewire.backends.torch.storage import (
     quiet_about_read_only,
 )
 from fusewire.contract.backend import Event, Executable, Held
-from fusewire.contract.buffer import Buffer, note_download, note_upload
+from fusewire.contract.buffer import Buffer, EngineBuffer, note_download, note_upload
 from fusewire.ir.graph import Array, Graph
 from fusewire.ir.types import TensorType
 
 
 @final
-class TorchBuffer(Buffer):
+class TorchBuffer(EngineBuffer):
     """A contiguous tensor on one device, in the dtype that carries its elements."""
-
-    def __init__(self, device: str, type_: TensorType, tensor: Tensor) -> None:
-        self._device = device
-        self._type = type_
-        self.tensor = tensor
 
     @staticmethod
     def zeros(device: str, type_: TensorType, place: Any) -> TorchBuffer:
@@ -39,29 +34,18 @@ class TorchBuffer(Buffer):
         carrier = CARRIERS[type_.dtype]
         return TorchBuffer(device, type_, torch.zeros(shape, dtype=carrier, device=place))
 
-    @property
-    def device(self) -> str:
-        """The id of the device."""
-        return self._device
-
-    @property
-    def type(self) -> TensorType:
-        """Dtype and shape."""
-        return self._type
-
     def read(self, offset: int = 0, count: int | None = None) -> Array:
         """Copy to the host."""
-        self.require_open()
+        tensor = self.tensor
         is_whole = offset == 0 and count is None
         last = None if count is None else offset + count
-        part = self.tensor if is_whole else self.tensor.reshape(-1)[offset:last]
+        part = tensor if is_whole else tensor.reshape(-1)[offset:last]
         host = exit_of(self._type.dtype)(part.to("cpu", copy=True))
         note_download(host.nbytes)
         return host
 
     def wait(self) -> None:
         """Block until the device has written it."""
-        self.require_open()
         wait_for(self.tensor.device)
 
     def write(self, array: Array, offset: int = 0) -> None:
@@ -93,12 +77,9 @@ class TorchBuffer(Buffer):
 
     def exporter(self) -> Any:
         """Return the tensor; one whose elements are carried in another dtype stays here."""
-        is_carried = self.tensor.element_size() != self._type.dtype.numpy.itemsize
-        return None if is_carried or self._type.dtype.is_narrow else self.tensor
-
-    def release(self) -> None:
-        """Let go of the tensor: PyTorch frees it after what still runs on it."""
-        self.tensor = None
+        tensor = self.tensor
+        is_carried = tensor.element_size() != self._type.dtype.numpy.itemsize
+        return None if is_carried or self._type.dtype.is_narrow else tensor
 
 
 @final
@@ -128,7 +109,6 @@ class ResidentTorchExecutable(Executable):
 
     def _shown(self, enter: Callable[[Array], Tensor], value: Any) -> Tensor:
         if isinstance(value, TorchBuffer):
-            value.require_open()
             return value.tensor
         note_upload(value.nbytes)
         # Of the host's memory, which the caller may write to as soon as this returns.

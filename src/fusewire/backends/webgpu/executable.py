@@ -19,7 +19,7 @@ import wgpu
 
 from fusewire.backends.webgpu.context import Context, Memory, WebGpuBuffer, is_loss, whole_words
 from fusewire.backends.webgpu.program import Program
-from fusewire.contract.backend import RUN_BYTES, Event, Executable, Held, Slot
+from fusewire.contract.backend import Event, Executable, Held, Slot
 from fusewire.contract.profiling import KernelTime, Profiled
 from fusewire.contract.tuning import Clocked
 from fusewire.errors import EngineRaised, ShapeMismatchError
@@ -375,12 +375,11 @@ class WebGpuExecutable(Executable, Clocked, Profiled):
         self._binding = Binding(context, program, weights)
         self._lock = threading.Lock()
 
-    @property
-    def metrics(self) -> Mapping[str, float]:
-        """What its kernels share as scratch memory, and what a run returns."""
+    def run_bytes(self) -> int | None:
+        """Count what its kernels share as scratch memory, and what a run returns."""
         schedule = self._program.schedule
         own = sum(memory.size for memory in schedule.allocations if memory.kind == "output")
-        return {RUN_BYTES: float(own + sum(schedule.scratch))}
+        return own + sum(schedule.scratch)
 
     @property
     def is_reentrant(self) -> bool:

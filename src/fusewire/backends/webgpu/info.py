@@ -18,6 +18,7 @@ INFO = BackendInfo(
         *("WGPU_BACKEND_TYPE", "WGPUPY_WGPU_ADAPTER_NAME"),
     ),
     metadata={"engine": "https://github.com/pygfx/wgpu-py"},
+    plans_memory=True,
 )
 OPTIONS = (
     BackendOption("workgroup", 256, "Invocations per workgroup, where each has its own elements."),

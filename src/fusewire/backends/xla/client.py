@@ -11,6 +11,10 @@ Large outputs are written where earlier ones were. XLA cannot write into memory 
 it does not own it copies before it is donated. But it writes into its own that is donated to it, so
 arrays of its own wait in the pool, each for a program with an output of that type. A program that
 takes donations needs them, so one that takes none is there for when the pool has not enough.
+
+An output that replaces elements of an input shares its memory: the input is donated. A state that
+an earlier run returned is XLA's own, so that nothing is copied. For any other array, whose values
+must stay, XLA or we copy it first, as XLA would do inside of the program.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeAlias, final
 
 import jax
 from jax.core import ShapedArray
@@ -28,20 +32,31 @@ from jax.sharding import SingleDeviceSharding
 from fusewire.backends.xla.devices import Place, assigned, at, jax_device
 from fusewire.backends.xla.program import OPTIONS, Program, argument, settings
 from fusewire.backends.xla.storage import edge
-from fusewire.contract.backend import RUN_BYTES, Slot
+from fusewire.contract.backend import Slot
 from fusewire.errors import ShapeMismatchError
-from fusewire.host_memory import POOL, lender
+from fusewire.host_memory import POOL, address, lend_again, lender, lent_thing
 from fusewire.ir.graph import Array
 from fusewire.process.wheels import installed
 
 # The series of jaxlib on which everything here was tried.
 KNOWN = ("0.10.",)
+# Places of outputs, and of what they are written over.
+Pairs: TypeAlias = Sequence[tuple[int, int]]
 _LOCK = threading.Lock()
 
 
 def is_known() -> bool:
     """Tell whether this jaxlib is one that this file was written for."""
     return installed("jaxlib").startswith(KNOWN)
+
+
+def output_order(count: int, pairs: Pairs) -> list[int]:
+    """Put the outputs that are written over arguments first, in the order of those.
+
+    Of arguments and outputs that have one type, jax pairs the first with the first.
+    """
+    first = [output for output, place in sorted(pairs, key=lambda pair: pair[1])]
+    return [*first, *(place for place in range(count) if place not in first)]
 
 
 class Client:
@@ -62,12 +77,27 @@ class Client:
         put = self._put(of, self.sharding, [array], [self.device], enable_x64=True)
         return put.block_until_ready()
 
-    def compile(self, program: Program, spares: Sequence[Slot] = ()) -> tuple[bytes, str]:
+    def entered(self, value: Any) -> Any:
+        """Put an array unless it is on the device."""
+        return value if isinstance(value, jax.Array) else self.put(value)
+
+    def owned(self, array: Array) -> Any | None:
+        """Return the array of this client whose memory a host array is; None for any other."""
+        thing = lent_thing(array)
+        if not isinstance(thing, jax.Array) or thing.is_deleted():
+            return None
+        is_same = thing.shape == array.shape and thing.dtype == array.dtype
+        return thing if is_same and thing.sharding == self.sharding else None
+
+    def compile(
+        self, program: Program, spares: Sequence[Slot] = (), pairs: Pairs = ()
+    ) -> tuple[bytes, str]:
         """Compile, and give the bytes of the executable and the text it was compiled from.
 
         ``spares`` are outputs: for each, an argument is added whose memory the program may have.
+        ``pairs`` are outputs and the arguments, weights among them, that they are written over.
         """
-        lowered, compiled = self._compiled(program, spares)
+        lowered, compiled = self._compiled(program, spares, pairs)
         executable = compiled.runtime_executable()
         return self.client.serialize_executable(executable), lowered.as_text()
 
@@ -75,18 +105,22 @@ class Client:
         """Compile, and give the program as XLA prints it after all passes."""
         return str(self._compiled(program)[1].as_text())
 
-    def _compiled(self, program: Program, spares: Sequence[Slot] = ()) -> tuple[Any, Any]:
+    def _compiled(
+        self, program: Program, spares: Sequence[Slot] = (), pairs: Pairs = ()
+    ) -> tuple[Any, Any]:
         from jax._src import config
 
         count = len(program.arguments)
         given = (*program.arguments, *map(argument, spares))
+        donated = (*(place for _, place in pairs), *range(count, len(given)))
 
         def function(*arguments: Any) -> Any:
-            return program.function(*arguments[:count])
+            results = program.function(*arguments[:count])
+            return tuple(results[place] for place in output_order(len(results), pairs))
 
         # Constants stay in the program, and are not made arguments behind our back.
         with settings(self.device), config.use_simplified_jaxpr_constants(False):
-            jitted = jax.jit(function, keep_unused=True, donate_argnums=range(count, len(given)))
+            jitted = jax.jit(function, keep_unused=True, donate_argnums=donated)
             lowered = jitted.lower(*given)
             return lowered, lowered.compile(compiler_options=OPTIONS)
 
@@ -128,10 +162,13 @@ def count_cpus() -> int:
     return len(_cpus(None).local_devices())
 
 
-def planned_memory(executable: Any) -> dict[str, float]:
-    """Say what a run takes besides its arguments: temporary memory, and what it returns."""
+def planned_bytes(executable: Any) -> int:
+    """Count what a run takes besides its arguments: temporary memory, and what it returns.
+
+    XLA writes out all that it planned to tell this, so it is asked only when somebody needs it.
+    """
     stats = executable.get_compiled_memory_stats()
-    return {RUN_BYTES: float(stats.temp_size_in_bytes + stats.output_size_in_bytes)}
+    return int(stats.temp_size_in_bytes + stats.output_size_in_bytes)
 
 
 def bind(
@@ -151,11 +188,8 @@ def bind(
     """
     from jax._src import config
 
-    call = _entry(owner, executables[0], weights, inputs, outputs)
-    if spares:
-        donated = [outputs[place] for place in spares]
-        again = _entry(owner, executables[1], weights, inputs, outputs, donated)
-        call = _sparing(call, again, [(_key(owner, slot), _size(slot)) for slot in donated])
+    donated = [outputs[place] for place in spares]
+    call = _called(owner, executables, weights, inputs, outputs, donated)
     readers = [_reader(owner, x, i in spares, waits) for i, x in enumerate(outputs)]
     only = readers[0] if len(readers) == 1 else None
     wide = config.enable_x64
@@ -172,6 +206,105 @@ def bind(
         return [read(x) for read, x in zip(readers, results, strict=True)]
 
     return run
+
+
+def _called(
+    owner: Client,
+    executables: Sequence[Any],
+    weights: Sequence[Any],
+    inputs: Sequence[Slot],
+    outputs: Sequence[Slot],
+    donated: Sequence[Slot],
+) -> Callable[..., list[Any]]:
+    """Give what runs the first executable, or the second while there is memory for ``donated``."""
+    call = _entry(owner, executables[0], weights, inputs, outputs)
+    if not donated:
+        return call
+    again = _entry(owner, executables[1], weights, inputs, outputs, donated)
+    return _sparing(call, again, [(_key(owner, slot), _size(slot)) for slot in donated])
+
+
+@final
+class UpdatingProgram:
+    """A program that writes some outputs over inputs, or over copies of them: those of ``pairs``.
+
+    Else it is what ``bind`` makes. Inputs that are written over are large, so that it always waits.
+    """
+
+    def __init__(
+        self,
+        owner: Client,
+        executables: Sequence[Any],
+        weights: Sequence[Any],
+        inputs: Sequence[Slot],
+        outputs: Sequence[Slot],
+        spares: Sequence[int],
+        pairs: Pairs,
+    ) -> None:
+        from jax._src import config
+
+        self._order = output_order(len(outputs), pairs)
+        placed = [outputs[place] for place in self._order]
+        donated = [outputs[place] for place in spares]
+        call = _called(owner, executables, weights, inputs, placed, donated)
+        pooled = {*spares, *(output for output, _ in pairs)}
+        self._readers = [
+            _reader(owner, outputs[place], place in pooled, True) for place in self._order
+        ]
+        self._call, self._owner, self._pairs = call, owner, pairs
+        self.executables = executables
+        self._keys = {place: _key(owner, inputs[place]) for _, place in pairs}
+        self._wide = config.enable_x64
+
+    def run(self, *arguments: Array) -> list[Array]:
+        """Run, and leave all arguments as they are."""
+        return self.update(arguments, ())[0]
+
+    def update(
+        self, arguments: Sequence[Array], updates: Pairs
+    ) -> tuple[list[Array], list[tuple[int, int]]]:
+        """Run, and write outputs over arguments that are XLA's own; returns also which were."""
+        taken: list[Any] = list(arguments)
+        written = []
+        for pair in self._pairs:
+            place = pair[1]
+            own = self._owner.owned(arguments[place]) if pair in updates else None
+            if own is not None:
+                written.append(pair)
+            taken[place] = self._copied(place, arguments[place]) if own is None else own
+        results = self._results(taken)
+        over = dict(written)
+        outputs: list[Any] = [None] * len(results)
+        for place, read, result in zip(self._order, self._readers, results, strict=True):
+            if place in over:
+                outputs[place] = arguments[over[place]]
+                _keep(outputs[place], result)
+            else:
+                outputs[place] = read(result)
+        return outputs, written
+
+    def _results(self, arguments: Sequence[Any]) -> list[Any]:
+        # Without this, jax would cut 64 bits to 32 on the way in. Only this thread sees it.
+        before = self._wide.swap_local(True)
+        try:
+            return self._call(*arguments)
+        finally:
+            self._wide.set_local(before)
+
+    def _copied(self, place: int, array: Array) -> Any:
+        """Copy an array to memory that may be written to; without any that is idle, XLA does."""
+        spare = POOL.take(self._keys[place])
+        if spare is None:
+            return array
+        lender(array.shape, array.dtype)(spare, spare.unsafe_buffer_pointer())[...] = array
+        return spare
+
+
+def _keep(array: Array, result: Any) -> None:
+    """Have an array that XLA wrote to keep the result alive, which has its memory now."""
+    pointer = result.block_until_ready().unsafe_buffer_pointer()
+    assert pointer == address(array), "the program was compiled to write there"
+    lend_again(array, result)
 
 
 def bind_resident(
@@ -263,7 +396,7 @@ def _entry(
         """Run a signature that was not seen yet, or under ``jax.disable_jit``."""
         taken, donated = arguments[: len(inputs)], arguments[len(inputs) :]
         _check(inputs, taken)
-        given = [*weights, *(owner.put(x) for x in taken), *donated]
+        given = [*weights, *map(owner.entered, taken), *donated]
         results = executable.execute_sharded(given).disassemble_into_single_device_arrays()
         return [arrays[0] for arrays in results]
 

@@ -8,8 +8,8 @@ import platform
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from typing import Any, final
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, final
 
 from fusewire.backends.xla.executable import XlaExecutable, bytes_of, is_large
 from fusewire.backends.xla.gaps import GAPS
@@ -38,6 +38,10 @@ from fusewire.ir.graph import Array, Graph
 from fusewire.ir.types import TensorType
 from fusewire.process.machine import processor
 from fusewire.process.wheels import native_libraries
+
+if TYPE_CHECKING:
+    from fusewire.backends.xla.client import Client
+    from fusewire.backends.xla.program import Program
 
 # Constants of at least so many bytes are arguments: not in the program, bound when it is loaded.
 # Smaller ones are in the program, because an argument costs a call 0.2 us.
@@ -126,17 +130,9 @@ class XlaBackend(Backend, Scripted, Inspector):
         return rows
 
     def _tried(self, device: Device) -> Device | Unavailable:
-        from fusewire.contract.region import doubled
+        from fusewire.contract.region import proven
 
-        try:
-            found = doubled(self, device)
-        except RuntimeError as error:
-            reason = f"XLA could not add two numbers on {device.id}: {error}"
-            return Unavailable("broken", reason, _UPDATE, device.id)
-        if found == [2.0, 2.0]:
-            return device
-        reason = f"XLA added 1 and 1 to {found} on {device.id}."
-        return Unavailable("wrong", reason, _UPDATE, device.id)
+        return proven(self, "XLA", device, _UPDATE)
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what is in the lowering table."""
@@ -166,15 +162,9 @@ class XlaBackend(Backend, Scripted, Inspector):
                 )
             return Artifact("rebuild", portable.save(made, place), slots, key=key)
         owner = client.client(place, threads)
-        payload, text = owner.compile(made)
-        spares, first = _spares(slots) if place.is_host else (), len(payload)
-        if spares:
-            outputs = [slot for slot in slots if slot.role == "output"]
-            payload += owner.compile(made, [outputs[place] for place in spares])[0]
-        seconds = time.perf_counter() - start
-        launch: dict[str, Fact] = {"threads": threads or 0, "lapack": "lapack_" in text}
-        launch |= {"spares": spares, "first": first}
-        metrics = {"compile_seconds": seconds}
+        payload, launch = _compiled(owner, made, region, slots, place.is_host)
+        launch["threads"] = threads or 0
+        metrics = {"compile_seconds": time.perf_counter() - start}
         return Artifact("native", payload, slots, launch=launch, metrics=metrics, key=key)
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
@@ -208,8 +198,14 @@ class XlaBackend(Backend, Scripted, Inspector):
             run = client.bind_resident(owner, loaded[0], ready, *edges)
             return ResidentExecutable(run, device.id, owner.put, *edges)
         waits = any(map(is_large, roles["input"]))
-        call = client.bind(owner, loaded, ready, roles["input"], roles["output"], spares, waits)
-        return XlaExecutable(call, roles["input"], client.planned_memory(loaded[0]))
+        flat: Any = artifact.launch.get("pairs", ())
+        pairs = list(zip(flat[::2], flat[1::2], strict=True))
+        given = owner, loaded, ready, roles["input"], roles["output"], spares
+        planned = partial(client.planned_bytes, loaded[0])
+        if pairs:
+            updating = client.UpdatingProgram(*given, pairs)
+            return XlaExecutable(updating.run, roles["input"], planned, updating.update)
+        return XlaExecutable(client.bind(*given, waits), roles["input"], planned)
 
     def allocate(self, type_: TensorType, device: Device) -> Buffer | None:
         """Make an array on a device that is no CPU: those share the memory of the host."""
@@ -253,11 +249,43 @@ class XlaBackend(Backend, Scripted, Inspector):
         return script(region)
 
 
-def _spares(slots: Sequence[Slot]) -> tuple[int, ...]:
+def _compiled(
+    owner: Client, made: Program, region: Graph, slots: Sequence[Slot], is_host: bool
+) -> tuple[bytes, dict[str, Fact]]:
+    """Compile, perhaps twice; returns the bytes, and what whoever loads them has to know."""
+    pairs = _pairs(region, slots) if is_host else ()
+    # The weights come before the inputs.
+    weights = sum(slot.role == "weight" for slot in slots)
+    donated = [(output, weights + place) for output, place in pairs]
+    payload, text = owner.compile(made, (), donated)
+    if pairs and "lapack_" in text:
+        # Such a run can fail when a state is gone already.
+        pairs, donated = (), []
+        payload, text = owner.compile(made)
+    spares, first = _spares(slots, pairs) if is_host else (), len(payload)
+    if spares:
+        outputs = [slot for slot in slots if slot.role == "output"]
+        payload += owner.compile(made, [outputs[place] for place in spares], donated)[0]
+    flat = tuple(x for pair in pairs for x in pair)
+    launch: dict[str, Fact] = {"lapack": "lapack_" in text, "spares": spares, "first": first}
+    return payload, {**launch, "pairs": flat}
+
+
+def _pairs(region: Graph, slots: Sequence[Slot]) -> tuple[tuple[int, int], ...]:
+    """Pair outputs with the inputs, large ones, of which they replace elements."""
+    from fusewire.ops.replacing import replaced_input
+
+    inputs = [slot for slot in slots if slot.role == "input"]
+    places = ((output, replaced_input(region, output)) for output in range(len(region.outputs)))
+    return tuple((i, place) for i, place in places if place is not None and is_large(inputs[place]))
+
+
+def _spares(slots: Sequence[Slot], pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     """List the places of outputs that are written into spare memory."""
     each, together = SPARE_BYTES
     sizes = [bytes_of(slot) for slot in slots if slot.role == "output"]
-    found = tuple(place for place, size in enumerate(sizes) if size >= each)
+    paired = {output for output, _ in pairs}
+    found = tuple(i for i, size in enumerate(sizes) if size >= each and i not in paired)
     return found if sum(sizes[place] for place in found) >= together else ()
 
 

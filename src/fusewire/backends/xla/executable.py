@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, final
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
@@ -18,6 +17,12 @@ from fusewire.ir.graph import Array
 LARGE = 96 << 10
 
 
+# Takes arrays and the pairs that may be updated; returns arrays and the pairs that were.
+Update: TypeAlias = Callable[
+    [Sequence[Array], Sequence[tuple[int, int]]], tuple[list[Array], list[tuple[int, int]]]
+]
+
+
 @final
 class XlaExecutable(Executable):
     """A function from host arrays to host arrays, with its weights bound."""
@@ -26,10 +31,16 @@ class XlaExecutable(Executable):
         self,
         call: Callable[..., list[Array]],
         inputs: Sequence[Slot],
-        metrics: Mapping[str, float] = MappingProxyType({}),
+        planned: Callable[[], int] | None = None,
+        update: Update | None = None,
     ) -> None:
+        """``planned`` counts the bytes that a run takes, if XLA says.
+
+        ``update`` runs it, and may write outputs over inputs.
+        """
         self._call = call
-        self._metrics = metrics
+        self._update = update
+        self._planned = planned
         self._narrow = [i for i, slot in enumerate(inputs) if slot.dtype.is_narrow]
         self._large = [i for i, slot in enumerate(inputs) if is_large(slot)]
 
@@ -38,10 +49,9 @@ class XlaExecutable(Executable):
         """Every run has its own buffers."""
         return True
 
-    @property
-    def metrics(self) -> Mapping[str, float]:
-        """What XLA planned."""
-        return self._metrics
+    def run_bytes(self) -> int | None:
+        """Return what XLA planned."""
+        return None if self._planned is None else self._planned()
 
     def run(self, inputs: Sequence[Held]) -> Event:
         """Run to the end."""
@@ -53,6 +63,16 @@ class XlaExecutable(Executable):
             inputs = self._shown(inputs)
         outputs: list[Held] = self._call(*inputs)  # type: ignore[assignment] # arrays are held
         return outputs
+
+    def run_updating(self, inputs: Sequence[Held], updates: Sequence[tuple[int, int]]) -> Event:
+        """Run, and write outputs over inputs that XLA returned earlier."""
+        if self._update is None:
+            return self.run(inputs)
+        outputs, written = self._update(self._shown(inputs), updates)
+        held: list[Held] = list(outputs)
+        for output, place in written:
+            held[output] = inputs[place]
+        return Done(held)
 
     def _shown(self, inputs: Sequence[Any]) -> list[Any]:
         """View narrow dtypes as bytes, and align what is large."""

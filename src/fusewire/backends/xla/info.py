@@ -12,5 +12,6 @@ INFO = BackendInfo(
     vendor="OpenXLA",
     extra="xla",
     metadata={"jaxlib": installed("jaxlib") or "none"},
+    plans_memory=True,
     environment=("XLA_FLAGS", "JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES"),
 )

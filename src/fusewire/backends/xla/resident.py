@@ -9,20 +9,18 @@ from typing import Any, final
 import numpy as np
 
 from fusewire.contract.backend import Event, Executable, Held, Slot
-from fusewire.contract.buffer import Buffer, note_download, note_upload
+from fusewire.contract.buffer import Buffer, EngineBuffer, note_download, note_upload
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
 
 
 @final
-class XlaBuffer(Buffer):
+class XlaBuffer(EngineBuffer):
     """An array of jax on one device; narrow dtypes are held as bytes."""
 
     def __init__(self, device: str, type_: TensorType, array: Any, put: Callable[[Array], Any]):
-        self._device = device
-        self._type = type_
+        super().__init__(device, type_, array)
         self._put = put
-        self.array = array
 
     @staticmethod
     def zeros(device: str, type_: TensorType, put: Callable[[Array], Any]) -> XlaBuffer:
@@ -31,22 +29,12 @@ class XlaBuffer(Buffer):
         zeros = np.zeros(shape, type_.dtype.numpy)
         return XlaBuffer(device, type_, put(bytes_of_narrow(zeros, type_.dtype.is_narrow)), put)
 
-    @property
-    def device(self) -> str:
-        """The id of the device."""
-        return self._device
-
-    @property
-    def type(self) -> TensorType:
-        """Dtype and shape."""
-        return self._type
-
     def read(self, offset: int = 0, count: int | None = None) -> Array:
         """Copy to the host."""
-        self.require_open()
+        array = self.tensor
         note_download(self.nbytes)
         # A copy of our own: jax keeps what it fetched, read-only.
-        host = np.array(self.array).view(self._type.dtype.numpy)
+        host = np.array(array).view(self._type.dtype.numpy)
         if offset == 0 and count is None:
             return host
         flat = host.reshape(-1)
@@ -54,38 +42,33 @@ class XlaBuffer(Buffer):
 
     def wait(self) -> None:
         """Block until the device has written it."""
-        self.require_open()
-        self.array.block_until_ready()
+        self.tensor.block_until_ready()
 
     def write(self, array: Array, offset: int = 0) -> None:
         """Put another array in its place, with some elements replaced: jax's never change."""
         host = self.read()
         host.reshape(-1)[offset : offset + array.size] = array.reshape(-1)
         note_upload(self.nbytes)
-        self.array = self._put(bytes_of_narrow(host, self._type.dtype.is_narrow))
+        self._tensor = self._put(bytes_of_narrow(host, self._type.dtype.is_narrow))
 
     def copy_within(self, source: Buffer, start: int, count: int, offset: int) -> bool:
         """Put another array in its place, made on the device."""
         if not isinstance(source, XlaBuffer):
             return False
-        part = source.array.reshape(-1)[start : start + count]
-        flat = self.array.reshape(-1).at[offset : offset + count].set(part)
-        self.array = flat.reshape(self.array.shape)
+        part, own = source.tensor.reshape(-1)[start : start + count], self.tensor
+        flat = own.reshape(-1).at[offset : offset + count].set(part)
+        self._tensor = flat.reshape(own.shape)
         return True
 
     def extracted(self, offset: int, type_: TensorType) -> Buffer | None:
         """Slice it on the device."""
         shape: Any = type_.shape
-        part = self.array.reshape(-1)[offset : offset + math.prod(shape)].reshape(shape)
+        part = self.tensor.reshape(-1)[offset : offset + math.prod(shape)].reshape(shape)
         return XlaBuffer(self._device, type_, part, self._put)
 
     def exporter(self) -> Any:
         """Return the array of jax; one of narrow elements holds their bytes."""
-        return None if self._type.dtype.is_narrow else self.array
-
-    def release(self) -> None:
-        """Let go of the array: jax frees it after what still runs on it."""
-        self.array = None
+        return None if self._type.dtype.is_narrow else self.tensor
 
 
 def bytes_of_narrow(array: Array, is_narrow: bool) -> Array:
@@ -125,8 +108,7 @@ class ResidentExecutable(Executable):
 
     def _shown(self, value: Any, is_narrow: bool) -> Any:
         if isinstance(value, XlaBuffer):
-            value.require_open()
-            return value.array
+            return value.tensor
         note_upload(value.nbytes)
         return bytes_of_narrow(value, is_narrow)
 
@@ -147,5 +129,5 @@ class Started(Event):
         """Block until the device has written them."""
         for x in self._outputs:
             assert isinstance(x, XlaBuffer)
-            x.array.block_until_ready()
+            x.wait()
         return self._outputs

@@ -155,6 +155,18 @@ def _write_dynamic_quantize(e: Emitter, node: Node, x: Ref) -> list[Ref]:
     return e.many("DynamicQuantizeLinear", x, made=[uint8, float32, uint8])
 
 
+def _unsigned(e: Emitter, codes: Ref, zero: Ref | None) -> tuple[Ref, Ref]:
+    """Move signed codes and their zero point to unsigned ones: the differences stay."""
+    by = e.constant(np.array(128, np.int32))
+    moved = [e.cast(e("Add", e.cast(x, int32), by), uint8) for x in (codes, zero) if x is not None]
+    return moved[0], moved[1] if zero is not None else e.constant(np.array(128, np.uint8))
+
+
+def _is_mixed(e: Emitter, left: Ref, right: Ref) -> bool:
+    """Tell whether products of unsigned and signed codes are to be gone around."""
+    return e.target.saturates and left.dtype is uint8 and right.dtype is int8
+
+
 def _read_matmul_integer(call: OnnxCall) -> Converted:
     zeros = [_optional(call.get(i)) for i in (2, 3)]
     return quantized.matmul_integer(call[0], call[1], *zeros)
@@ -169,6 +181,8 @@ def _write_matmul_integer(
     require_filled(e, node, (0, 1))
     _require_zero(e, node, 2, ranks=(0,))
     _require_zero(e, node, 3, ranks=(0, 1))
+    if _is_mixed(e, a, b):
+        b, b_zero = _unsigned(e, b, b_zero)
     return e("MatMulInteger", a, b, a_zero, b_zero, dtype=int32)
 
 
@@ -193,6 +207,9 @@ def _write_conv_integer(
     require_filled(e, node, (0, 1))
     _require_zero(e, node, 3, ranks=(0,))
     window = _window(node)
+    if _is_mixed(e, w, x):
+        # Here the weights are on the left.
+        x, x_zero = _unsigned(e, x, x_zero)
     return e("ConvInteger", x, w, x_zero, w_zero, dtype=int32, **window)
 
 
@@ -202,7 +219,8 @@ def _read_qlinear_matmul(call: OnnxCall) -> Converted:
 
 def _write_qlinear_matmul(e: Emitter, node: Node, *xs: Ref) -> Ref:
     """Multiply matrices of codes and give codes."""
-    a, a_scale, _, b, _, _, _, y_zero = xs
+    a, a_scale, a_zero, b, b_scale, b_zero, *made = xs
+    y_zero = made[1]
     _require_bytes(a, b, y_zero)
     _require_known(e, operand(node, 0).tensor.shape[-1])
     require_filled(e, node, (0, 3))
@@ -211,7 +229,10 @@ def _write_qlinear_matmul(e: Emitter, node: Node, *xs: Ref) -> Ref:
     for place in (4, 5):
         _require_zero(e, node, place, ranks=(0, 1))
     e.target.require("QLinearMatMul", a_scale.dtype, 1)
-    return e("QLinearMatMul", *xs, dtype=y_zero.dtype)
+    if _is_mixed(e, a, b):
+        b, b_zero = _unsigned(e, b, b_zero)
+    given = (a, a_scale, a_zero, b, b_scale, b_zero, *made)
+    return e("QLinearMatMul", *given, dtype=y_zero.dtype)
 
 
 def _read_qlinear_conv(call: OnnxCall) -> Converted:
@@ -222,7 +243,8 @@ def _read_qlinear_conv(call: OnnxCall) -> Converted:
 
 def _write_qlinear_conv(e: Emitter, node: Node, *xs: Ref | None) -> Ref:
     """Convolve codes and give codes."""
-    x, x_scale, _, w, _, _, _, y_zero, _ = xs
+    x, x_scale, x_zero, w, w_scale, w_zero, *made = xs
+    y_zero = made[1]
     _require_bytes(x, w, y_zero)
     _require_known(e, operand(node, 3).tensor.shape[1])
     require_filled(e, node, (0, 3))
@@ -230,7 +252,12 @@ def _write_qlinear_conv(e: Emitter, node: Node, *xs: Ref | None) -> Ref:
     assert x_scale is not None
     if x_scale.dtype is not float32:
         raise FormatError(f"ONNX's QLinearConv has scales of float32, found {x_scale.dtype}.")
-    return e("QLinearConv", *xs, dtype=y_zero.dtype, **_window(node))
+    assert x is not None
+    assert w is not None
+    if _is_mixed(e, x, w):
+        w, w_zero = _unsigned(e, w, w_zero)
+    given = (x, x_scale, x_zero, w, w_scale, w_zero, *made)
+    return e("QLinearConv", *given, dtype=y_zero.dtype, **_window(node))
 
 
 READERS: Mapping[str, Read] = {

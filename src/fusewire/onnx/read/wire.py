@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, TypeAlias
 
 from fusewire.contract.frontend import Limits
 from fusewire.errors import BudgetError, FormatError
@@ -26,6 +26,9 @@ _MESSAGE, _TEXTS = 11, (9, 12)
 _GROWTH = {3: 8, 4: 8, 18: 8, 5: 4, 8: 4, 13: 4, 14: 4, 17: 4}
 _NODE, _GRAPH = "onnx.NodeProto", "onnx.GraphProto"
 
+# The kind of message that a field holds, what it takes in memory, and what each of its bytes takes.
+Field: TypeAlias = "tuple[MessageKind | None, int, int]"
+
 
 @dataclass(frozen=True)
 class MessageKind:
@@ -36,6 +39,19 @@ class MessageKind:
     is_node: bool
     growth: dict[int, int]
     children: dict[int, MessageKind]
+
+    @cached_property
+    def short(self) -> list[Field | None]:
+        """Give the fields for every first byte, if that is the whole tag of a length and bytes."""
+        is_short = [tag < 0x80 and tag & 7 == _BYTES for tag in range(256)]
+        return [self.field(tag >> 3) if short else None for tag, short in enumerate(is_short)]
+
+    def field(self, number: int) -> Field:
+        """Give what a field takes: its kind if it is a message, its size, and that of each byte."""
+        child = self.children.get(number)
+        if child is not None:
+            return child, child.size, 0
+        return None, 32, self.growth.get(number, 1)
 
 
 @cache
@@ -93,29 +109,28 @@ class _Tally:
 
         The same steps as in ``fields``, written out: this runs for every field of a large file.
         """
-        data, children, growth = self._data, kind.children, kind.growth
+        data, short, allowed = self._data, kind.short, self._allowed
         cost, nodes, found = self._cost, self._nodes, []
-        most, allowed = self._limits.nodes, self._allowed
+        last, most = end - 1, self._limits.nodes
         while at < end:
-            tag = data[at]
-            at += 1
             # Most fields have a tag and a length of one byte each.
-            if tag < 0x80 and tag & 7 == _BYTES and at < end and data[at] < 0x80:
-                length = data[at]
-                at += 1
+            field = short[data[at]]
+            if field is not None and at < last and (length := data[at + 1]) < 0x80:
+                at += 2
             else:
-                tag, at, length = _field(data, at - 1, end)
-            child = children.get(tag >> 3)
-            if child is None:
-                cost += 32 + length * growth.get(tag >> 3, 1)
-            else:
-                cost += child.size
+                tag, at, length = _field(data, at, end)
+                field = kind.field(tag >> 3)
+            child, size, each = field
+            cost += size
+            if child is not None:
                 nodes += child.is_node
-                if length:
+            if length:
+                cost += length * each
+                if child is not None:
                     found.append((at, at + length, child))
+                at += length
             if cost > allowed or nodes > most:
                 raise _too_much(cost, nodes, len(data), self._limits)
-            at += length
         if at != end:
             raise _broken()
         self._cost, self._nodes = cost, nodes

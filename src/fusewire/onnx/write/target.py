@@ -60,6 +60,11 @@ class OnnxTarget(abc.ABC):
     def is_cautious(self) -> bool:
         """Whether to write only what engines agree about."""
 
+    @property
+    def saturates(self) -> bool:
+        """Whether sums of products of unsigned and signed bytes saturate, and others do not."""
+        return False
+
     @abc.abstractmethod
     def takes(self, op: str, of: DType, place: int) -> bool:
         """Tell whether the op takes a dtype at an input; -1 is the first output."""

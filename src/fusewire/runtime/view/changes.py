@@ -16,8 +16,9 @@ class PlanChange:
     """What would be chosen without an engine, and how much longer that takes.
 
     ``change`` is 0.38 for 38% longer. It lies between ``low`` and ``high`` if the times of both lie
-    in their 95% intervals. ``candidate`` is "" if nothing would be left. A race judges the quickest
-    candidates, and would judge the next one before it is chosen: ``is_judged`` says whether it was.
+    in their 95% intervals. ``candidate`` is "" if nothing would be left; ``over_limit`` then names
+    the quickest that only holds more than ``memory_limit``. A race judges the quickest candidates,
+    and would judge the next one before it is chosen: ``is_judged`` says whether it was.
     """
 
     without: str
@@ -27,6 +28,7 @@ class PlanChange:
     low: float | None = None
     high: float | None = None
     is_judged: bool = True
+    over_limit: str = ""
 
     @property
     def is_within_noise(self) -> bool:
@@ -35,6 +37,11 @@ class PlanChange:
 
     def sentence(self) -> str:
         """Say it in a line: "without openvino: +38% (onnxruntime)"."""
+        if self.over_limit:
+            return (
+                f"without {self.without}: nothing is left that keeps to memory_limit "
+                f"({self.over_limit} needs more)"
+            )
         if self.change is None:
             return f"without {self.without}: nothing is left that may be right"
         noise = ", within the noise" if self.is_within_noise else ""
@@ -57,8 +64,16 @@ def changes(tried: Sequence[Tried]) -> Iterator[PlanChange]:
     usable = [x for x in tried if x.seconds and x.status in ("right", _UNJUDGED, chosen.status)]
     for engine in engines_of(chosen):
         left = [x for x in usable if engine not in engines_of(x)]
-        best = min(left, key=lambda x: x.seconds or 0.0, default=None)
-        yield PlanChange(engine, "") if best is None else _compared(engine, chosen, best)
+        best = _quickest([x for x in left if not x.is_over_limit])
+        if best is not None:
+            yield _compared(engine, chosen, best)
+        else:
+            over = _quickest(left)
+            yield PlanChange(engine, "", over_limit="" if over is None else over.name)
+
+
+def _quickest(candidates: Sequence[Tried]) -> Tried | None:
+    return min(candidates, key=lambda x: x.seconds or 0.0, default=None)
 
 
 def _compared(engine: str, chosen: Tried, other: Tried) -> PlanChange:

@@ -56,7 +56,7 @@ def _pad(node: Node) -> Function:
     def function(x: Tensor, padding: Tensor, value: Tensor | None) -> Tensor:
         widths = padding.tolist()
         pairs = list(zip(widths[: x.dim()], widths[x.dim() :], strict=True))
-        return padded(x, fill.to(x.device) if value is None else value, pairs, mode)
+        return padded(x, fill if value is None else value, pairs, mode)
 
     return function
 

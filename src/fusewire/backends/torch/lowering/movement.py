@@ -43,9 +43,9 @@ def _empty(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(0 if dim == -1 else dim for dim in shape)
 
 
-def zero(of: DType) -> Tensor:
+def zero(of: DType) -> Any:
     """Give what pads: 0 as it is carried. (float8_e8m0fnu has no 0, and gives NaN.)"""
-    return entrance(of)(np.zeros((), np.int8).astype(of.numpy))
+    return entrance(of)(np.zeros((), np.int8).astype(of.numpy)).item()
 
 
 def _slice(node: Node) -> Function | Sized:
@@ -75,13 +75,13 @@ def _pad(node: Node) -> Function | Sized:
 
     def function(x: Tensor, value: Tensor | None, sizes: tuple[int, ...]) -> Tensor:
         pairs = tuple(zip(sizes[::2], sizes[1::2], strict=True))
-        return padded(x, fill.to(x.device) if value is None else value, pairs, mode)
+        return padded(x, fill if value is None else value, pairs, mode)
 
     return sized(tuple(itertools.chain.from_iterable(padding)), function)
 
 
-def padded(x: Tensor, fill: Tensor, pairs: Sequence[tuple[int, int]], mode: str) -> Tensor:
-    """Pad by (low, high) of each axis; negative ones crop."""
+def padded(x: Tensor, fill: Any, pairs: Sequence[tuple[int, int]], mode: str) -> Tensor:
+    """Pad by (low, high) of each axis; negative ones crop. What fills is a number, or a tensor."""
     grown = []
     for axis, (low, high) in enumerate(pairs):
         part, before, after = kept_part(x.shape[axis], low, high)
@@ -90,9 +90,13 @@ def padded(x: Tensor, fill: Tensor, pairs: Sequence[tuple[int, int]], mode: str)
         grown.append((before, after))
     if not any(map(any, grown)):
         return x
+    if mode == "constant" and not torch.is_tensor(fill):
+        ends = itertools.chain.from_iterable(reversed(grown))
+        return torch.constant_pad_nd(x, list(ends), fill)
     if mode == "constant":
         shape = [dim + low + high for dim, (low, high) in zip(x.shape, grown, strict=True)]
-        whole = fill.reshape(()).expand(shape).clone()
+        # Not of what fills: a constant made while PyTorch exports could not be written to.
+        whole = x.new_empty(shape).fill_(fill.reshape(()))
         inside = [slice(low, low + dim) for dim, (low, _) in zip(x.shape, grown, strict=True)]
         whole[tuple(inside)] = x
         return whole

@@ -1,0 +1,193 @@
+"""Samples of a user's own inputs: what int8 is calibrated and judged with.
+
+Half of them are for measuring ranges, the others for judging what comes of it. Their digest is part
+of the key of what is recorded, and names them where they are not at hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fusewire.errors import OptionsError
+from fusewire.ir.graph import Array, Value
+from fusewire.ir.types import TensorType, Type
+
+# More samples than this are not used, and fewer say too little about others.
+MOST_SAMPLES, LEAST_SAMPLES = 256, 8
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+# The inputs of one call: in order, or by name.
+Sample: TypeAlias = "Sequence[Array] | Mapping[str, Array]"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Samples of inputs; equal if their digests are. Without samples, it only names some.
+
+    ``stacked`` has arrays of many samples by the names of inputs, as a file has them.
+    """
+
+    digest: str
+    samples: tuple[Sample, ...] = field(default=(), compare=False, repr=False)
+    stacked: Mapping[str, Array] = field(default_factory=dict, compare=False, repr=False)
+
+    @staticmethod
+    def of(data: Any) -> Calibration | None:
+        """Take samples, the path of an .npz file, or a digest; OptionsError for anything else."""
+        if data is None or isinstance(data, Calibration):
+            return data
+        if isinstance(data, str) and _DIGEST.fullmatch(data):
+            return Calibration(data)
+        if isinstance(data, str | os.PathLike):
+            arrays = load_arrays(data, "calibrate")
+            return Calibration(_digest([arrays]), stacked=arrays)
+        if isinstance(data, Mapping) or not isinstance(data, Iterable):
+            raise OptionsError(
+                f"calibrate={type(data).__name__}: give samples, each a tuple of arrays or a dict "
+                "of them by the names of inputs, or the path of an .npz file."
+            )
+        if isinstance(data, Sequence):
+            data = spread(data, MOST_SAMPLES)
+        samples = tuple(map(_sample, islice(data, MOST_SAMPLES)))
+        if not samples:
+            raise OptionsError("calibrate has no samples.")
+        return Calibration(_digest(samples), samples)
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether the samples lie in one array for each input, as a file has them."""
+        return bool(self.stacked)
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether the samples are here, and not only their digest."""
+        return bool(self.samples or self.stacked)
+
+    def values(self, inputs: Sequence[Value]) -> list[list[Array]]:
+        """Return the samples in the order of inputs; OptionsError if they do not fit."""
+        names = [value.name or "" for value in inputs]
+        if self.stacked:
+            types = {name: value.type for name, value in zip(names, inputs, strict=True)}
+            rows = split_samples(self.stacked, types, "calibrate")
+            found = [[row[name] for name in names] for row in spread(rows, MOST_SAMPLES)]
+        else:
+            found = [_ordered(sample, names) for sample in self.samples]
+        if len(found) < LEAST_SAMPLES:
+            raise OptionsError(
+                f"calibrate has {len(found)} samples: give at least {LEAST_SAMPLES}. Half of them "
+                "are for measuring, the others for judging."
+            )
+        for sample in found:
+            for value, array in zip(inputs, sample, strict=True):
+                _check(value, array)
+        return found
+
+
+def spread(samples: Sequence[Any], most: int) -> Sequence[Any]:
+    """Take so many samples from all over a sequence: it may be sorted."""
+    if len(samples) <= most:
+        return samples
+    places = np.linspace(0, len(samples) - 1, most).astype(int)
+    return [samples[place] for place in places.tolist()]
+
+
+def _sample(sample: Any) -> Sample:
+    if isinstance(sample, Mapping):
+        return {str(name): np.asarray(array) for name, array in sample.items()}
+    parts = sample if isinstance(sample, tuple | list) else (sample,)
+    return tuple(np.asarray(array) for array in parts)
+
+
+def _ordered(sample: Sample, names: Sequence[str]) -> list[Array]:
+    if isinstance(sample, Mapping):
+        if set(sample) != set(names):
+            raise OptionsError(
+                f"A sample of calibrate has {', '.join(sample) or 'nothing'}, and the model takes "
+                f"{', '.join(names)}."
+            )
+        return [sample[name] for name in names]
+    if len(sample) != len(names):
+        raise OptionsError(
+            f"A sample of calibrate has {len(sample)} arrays, and the model takes "
+            f"{', '.join(names)}."
+        )
+    return list(sample)
+
+
+def _check(value: Value, array: Array) -> None:
+    type_ = value.type
+    if isinstance(type_, TensorType) and array.dtype == type_.dtype.numpy:
+        pairs = zip(type_.shape, array.shape, strict=False)
+        if type_.rank == array.ndim and all(x == y for x, y in pairs if isinstance(x, int)):
+            return
+    raise OptionsError(
+        f"A sample of calibrate has {array.dtype}{list(array.shape)} for {value.name}, and the "
+        f"model takes {type_}."
+    )
+
+
+def _digest(samples: Iterable[Sample]) -> str:
+    digest = hashlib.sha256()
+    for sample in samples:
+        named = sample.items() if isinstance(sample, Mapping) else enumerate(sample)
+        for name, array in named:
+            digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        digest.update(b"\n")
+    return f"sha256:{digest.hexdigest()}"
+
+
+def load_arrays(path: str | os.PathLike[str], what: str) -> dict[str, Array]:
+    """Read the arrays of an .npz file; OptionsError if it is not one."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, AttributeError) as error:
+        raise OptionsError(
+            f"{what}={os.fspath(path)}: it is not an .npz file of arrays: {error}"
+        ) from error
+
+
+def split_samples(
+    arrays: Mapping[str, Array], types: Mapping[str, Type], what: str
+) -> list[dict[str, Array]]:
+    """Cut arrays into the inputs of each sample; OptionsError if they do not fit the model."""
+    if arrays.keys() != types.keys():
+        raise OptionsError(
+            f"{what}: it has {', '.join(arrays) or 'nothing'}, and the model takes "
+            f"{', '.join(types)}. Name the arrays after the inputs."
+        )
+    parts = {name: _split(name, array, types[name], what) for name, array in arrays.items()}
+    counts = {name: len(part) for name, part in parts.items()}
+    if len(set(counts.values())) != 1 or not min(counts.values()):
+        shown = ", ".join(f"{count} of {name}" for name, count in counts.items())
+        raise OptionsError(f"{what}: it has {shown} samples; give as many of each.")
+    return [
+        {name: part[number] for name, part in parts.items()}
+        for number in range(min(counts.values()))
+    ]
+
+
+def _split(name: str, array: Array, type_: Type, what: str) -> list[Array]:
+    """Cut an array into samples: along an axis of its own, or along the batch of the model."""
+    if not isinstance(type_, TensorType) or array.dtype != type_.dtype.numpy:
+        raise OptionsError(f"{what}: {name} is {type_}, but the file holds {array.dtype}.")
+    rank = type_.rank
+    if array.ndim == rank + 1:
+        return [np.ascontiguousarray(x) for x in array]
+    if array.ndim != rank or not rank:
+        raise OptionsError(
+            f"{what}: {name} is {type_}, but the file holds {list(array.shape)}. Put samples along "
+            "the first axis."
+        )
+    first = type_.shape[0]
+    size = first if isinstance(first, int) else 1
+    return [array[at : at + size] for at in range(0, len(array) - size + 1, max(size, 1))]

@@ -1,0 +1,318 @@
+"""With samples of a user's inputs, int8 with fixed scales takes part and is judged on them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire.background.job import ComparisonJob, read_job
+from fusewire.calibration import Calibration
+from fusewire.choosing.accuracy import AccuracyJudge
+from fusewire.choosing.calibrate import Calibrating, SeenValues
+from fusewire.choosing.judge import Judge
+from fusewire.choosing.measure import Comparison, Timing
+from fusewire.context import CompileContext, reference_target
+from fusewire.contract.backend import CALIBRATED, Config
+from fusewire.errors import BundleWarning, NotRecalledError, OptionsError
+from fusewire.ops.interpret import Interpreter
+from fusewire.planning.candidates import Candidate
+from fusewire.planning.planner import make_plan
+from fusewire.registry import REGISTRY
+from fusewire.rewrite.pipeline import run_pipeline
+from fusewire.rewrite.static_int8 import LayerRanges, parsed
+from fusewire.runtime.why import Tried, Why
+from fusewire.store.disk import Store
+from fusewire.store.signing import AllowedSigner, Signer, allow
+from tests.calibrated import CalibratedBackend
+
+RNG = np.random.default_rng(0)
+W = RNG.standard_normal((32, 64)).astype(np.float32) / 6
+V = RNG.standard_normal((64, 32)).astype(np.float32) / 8
+# Positive numbers, of which normal noise is no likeness.
+SAMPLES = [np.abs(RNG.standard_normal((4, 32))).astype(np.float32) for _ in range(24)]
+X = SAMPLES[0] * np.float32(0.9)
+
+
+def network(x: Any) -> Any:
+    return np.tanh(x @ W) @ V
+
+
+def likeness(right: Sequence[Any], outputs: Sequence[Any]) -> float:
+    return float(1 - np.linalg.norm(right[0] - outputs[0]) / np.linalg.norm(right[0]))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    fw.save_onnx(fw.trace(network, fw.Spec((4, 32), "float32")), path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def backend() -> Iterator[str]:
+    name = fw.register("tests.calibrated:CalibratedBackend")
+    yield name
+    fw.unregister(name)
+
+
+def compiled(path: Path, samples: Any = SAMPLES, **options: Any) -> Any:
+    options = {"accuracy": 5e-2, "budget_seconds": 8.0, "isolate": "never", **options}
+    options.setdefault("backend", "calibrated")
+    return fw.compile(path, calibrate=samples, start="measured", **options)
+
+
+def explained(path: Path, samples: Any = SAMPLES, **options: Any) -> Why:
+    """Choose as a new process would."""
+    made = compiled(path, samples, **options)
+    made(X)
+    why = made.why()
+    assert isinstance(why, Why)
+    return why
+
+
+def calibrated(why: Why) -> Tried:
+    return next(row for row in why.tried if CALIBRATED in row.options)
+
+
+def test_int8_is_chosen_if_it_is_accurate_on_samples(store: Store, model: Path) -> None:
+    why = explained(model)
+    row = calibrated(why)
+    assert (row.is_chosen, row.status, row.is_reduced) == (True, "right", True)
+    # Half of the samples are for judging, and nothing is generated.
+    kinds = ["given", "sample", *(f"sample-{number}" for number in range(2, 13))]
+    assert list(row.judged_on) == kinds
+    assert [one["inputs"] for one in row.deviations] == kinds
+    largest = max(one["relative"] for one in row.deviations)
+    assert 1e-4 < largest <= (row.expected_error or 0) < 5e-2
+    note = next(note for note in why.notes if "less than the model's own dtypes" in note)
+    assert f"{largest:.1e}" in note
+    assert "sample" in note
+
+
+def test_int8_that_errs_too_much_is_not_used_and_no_fault(store: Store, model: Path) -> None:
+    why = explained(model, accuracy=1e-3)
+    assert calibrated(why).status == "inaccurate"
+    assert not calibrated(why).is_chosen
+    assert not list(store.entries("quarantine"))
+
+
+def test_without_samples_nothing_is_calibrated(store: Store, model: Path) -> None:
+    assert not any(CALIBRATED in row.options for row in explained(model, None).tried)
+
+
+def ranges(samples: Any, most: float = 8.0) -> list[LayerRanges]:
+    graph = run_pipeline(fw.trace(network, X)).graph
+    calibration, fallback = Calibration.of(samples), reference_target()
+    assert calibration is not None
+    finder = CompileContext(fw.Options(isolate="never")).finder
+    calibrating = Calibrating(graph, calibration, fallback, Config(), finder, most)
+    target = next(iter(finder.targets("calibrated")))
+    candidate = Candidate(target, make_plan(graph, [target], fallback))
+    (options,) = calibrating.options(candidate)
+    return list(parsed(options[CALIBRATED]).values())
+
+
+def test_ranges_are_those_of_the_samples() -> None:
+    first, second = ranges(SAMPLES)
+    largest = max(float(x.max()) for x in SAMPLES[::2])
+    assert 0.7 * largest < first.input[1] <= largest * (1 + 1e-6)
+    assert first.input[0] >= 0
+    # What tanh returns.
+    assert -1 <= second.input[0] < 0 < second.input[1] <= 1
+    wide, _ = ranges([10 * x for x in SAMPLES])
+    assert wide.input[1] == pytest.approx(10 * first.input[1], rel=1e-3)
+
+
+def test_ranges_ignore_the_samples_that_are_for_judging() -> None:
+    moved = [x * np.float32(100) if number % 2 else x for number, x in enumerate(SAMPLES)]
+    assert ranges(moved) == ranges(SAMPLES)
+
+
+def test_rare_outliers_are_left_out_of_a_range() -> None:
+    values = np.random.default_rng(3).standard_normal(1 << 21)
+    values[7] = 400.0
+    # One of two million is worth leaving out, and one of a thousand is not.
+    many, few = SeenValues(), SeenValues()
+    many.add(values, 1 << 16)
+    few.add(values[: 1 << 10], 1 << 16)
+    assert 3.0 < many.range[1] < 10.0
+    assert few.range[1] == 400.0
+
+
+def judge_of(samples: Any, accuracy: Any) -> tuple[AccuracyJudge, Interpreter]:
+    graph = fw.trace(network, X)
+    values = [[x] for x in samples]
+    return AccuracyJudge(Judge(graph, [X]), accuracy, samples=values), Interpreter(graph)
+
+
+def wrong_on(exact: Interpreter, bad: Sequence[Any], factor: float) -> Callable[..., list[Any]]:
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        is_bad = any(inputs[0] is x for x in bad)
+        return [np.asarray(exact(inputs)[0]) * np.float32(factor if is_bad else 1.0)]
+
+    return run
+
+
+def test_scores_of_samples_count_on_average() -> None:
+    judge, exact = judge_of(SAMPLES[:10], (likeness, 0.9))
+    # One of ten is off by half: 0.95 on average.
+    found = judge.judge(wrong_on(exact, SAMPLES[:1], 0.5))
+    assert (found.status, found.reason) == (
+        "right",
+        "likeness is 0.95 on average of 10 samples.",
+    )
+    found = judge.judge(wrong_on(exact, SAMPLES[:3], 0.5))
+    assert found.status == "inaccurate"
+    assert "0.9 is asked for" in found.reason
+
+
+def test_bound_holds_for_every_sample() -> None:
+    judge, exact = judge_of(SAMPLES[:10], 5e-2)
+    found = judge.judge(wrong_on(exact, SAMPLES[4:5], 0.5))
+    assert (found.status, found.kind) == ("inaccurate", "sample-5")
+
+
+def test_exact_engine_answers_for_the_reference_on_samples() -> None:
+    judge, exact = judge_of(SAMPLES, (likeness, 0.9))
+    asked: list[Any] = []
+
+    def yardstick(inputs: Sequence[Any]) -> list[Any]:
+        asked.append(inputs)
+        return exact(inputs)
+
+    assert judge.measure_by(yardstick)
+    assert judge.judge(exact).status == "right"
+    assert len(asked) == 2 + len(SAMPLES) - 1
+    judge, exact = judge_of(SAMPLES, (likeness, 0.9))
+    assert not judge.measure_by(wrong_on(exact, SAMPLES[:1], 0.5))
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ([], "no samples"),
+        (3, "give samples"),
+        ({"x": X}, "give samples"),
+        ("missing.npz", "not an .npz file"),
+    ],
+)
+def test_what_has_no_samples_is_refused(samples: Any, message: str) -> None:
+    with pytest.raises(OptionsError, match=message):
+        fw.Options(accuracy=1e-2, calibrate=samples)
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (SAMPLES[:4], "at least 8"),
+        ([(x, x) for x in SAMPLES], "2 arrays"),
+        ([{"y": x} for x in SAMPLES], "has y, and the model takes x"),
+        ([x.astype(np.float64) for x in SAMPLES], "float64"),
+        ([x[:3] for x in SAMPLES], r"\[3, 32\]"),
+    ],
+)
+def test_samples_that_do_not_fit_are_refused_at_once(
+    model: Path, samples: Any, message: str
+) -> None:
+    with pytest.raises(OptionsError, match=message):
+        fw.compile(model, backend="onnxruntime", accuracy=1e-2, calibrate=samples)
+
+
+def test_samples_without_a_bound_are_refused(model: Path) -> None:
+    with pytest.raises(OptionsError, match="the accuracy is exact"):
+        fw.compile(model, calibrate=SAMPLES)
+
+
+def test_samples_may_come_in_any_form(store: Store, model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "samples.npz", x=np.stack(SAMPLES))
+    named = calibrated(explained(model, [{"x": x} for x in SAMPLES]))
+    filed = calibrated(explained(model, tmp_path / "samples.npz", cache=False))
+    assert named.options == filed.options
+
+
+def int8_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have int8 be faster than it is here: this machine may have no instructions for it."""
+
+    def compare(contenders: Any, *rest: Any) -> Comparison:
+        times = {name: 1.0 if CALIBRATED in name else 2.0 for name in contenders}
+        timings = {name: Timing((x, x, x)) for name, x in times.items()}
+        return Comparison(timings, min(times, key=lambda x: times[x]), (), 0.01, 3)
+
+    monkeypatch.setattr("fusewire.choosing.race.compare", compare)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_engines_here_compute_in_int8_within_the_bound(
+    store: Store, model: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    int8_wins(monkeypatch)
+    made = compiled(model, backend=engine, budget_seconds=20.0)
+    found = made(X)
+    assert calibrated(made.why()).is_chosen
+    error = np.linalg.norm(found - network(X)) / np.linalg.norm(network(X))
+    assert 1e-4 < error < 5e-2
+
+
+def test_backend_is_the_one_of_these_tests() -> None:
+    assert isinstance(REGISTRY.backends.get("calibrated"), CalibratedBackend)
+
+
+def test_digest_recalls_what_the_samples_decided(
+    store: Store, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    int8_wins(monkeypatch)
+    digest = fw.Options(accuracy=1e-2, calibrate=SAMPLES).calibrate.digest
+    with pytest.raises(NotRecalledError, match="Give the samples"):
+        compiled(model, digest, backend="onnxruntime")(X)
+    made = compiled(model, backend="onnxruntime", budget_seconds=20.0)
+    right = made(X)
+    said: list[str] = []
+    again = compiled(
+        model, digest, backend="onnxruntime", progress=lambda what, share: said.append(what)
+    )
+    np.testing.assert_array_equal(again(X), right)
+    assert calibrated(again.why()).is_chosen
+    assert not any("trying" in text for text in said)
+    # Other samples are another question.
+    other = [x * np.float32(2) for x in SAMPLES]
+    with pytest.raises(NotRecalledError):
+        compiled(model, Calibration.of(other).digest, backend="onnxruntime")(X)  # type: ignore[union-attr]  # samples have one
+
+
+def test_signed_bundle_computes_in_int8_without_samples(
+    store: Store, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSEWIRE_CONFIG", str(tmp_path / "config"))
+    int8_wins(monkeypatch)
+    signer = Signer.generate()
+    signer.write(tmp_path / "signing.pem")
+    allow(AllowedSigner(signer.id, "me"))
+    made = compiled(model, backend="onnxruntime", budget_seconds=20.0)
+    right = made(X)
+    made.save(tmp_path / "signed.fw", weights=True, key=tmp_path / "signing.pem")
+    made.save(tmp_path / "data.fw", weights=True)
+    with fw.open(tmp_path / "signed.fw") as opened:
+        np.testing.assert_array_equal(opened(X), right)
+        assert calibrated(opened.why()).is_chosen
+        assert opened.options.calibrate is None
+    # What nobody vouches for is data, and computes exactly.
+    with pytest.warns(BundleWarning), fw.open(tmp_path / "data.fw") as opened:
+        np.testing.assert_allclose(opened(X), network(X), rtol=1e-4, atol=1e-5)
+
+
+def test_job_of_the_comparer_carries_samples(tmp_path: Path) -> None:
+    np.savez(tmp_path / "samples.npz", x=np.stack(SAMPLES))
+    forms: list[Any] = [SAMPLES, [{"x": x} for x in SAMPLES], tmp_path / "samples.npz", None]
+    graph = fw.trace(network, X)
+    for form in forms:
+        options = fw.Options(accuracy=1e-2, calibrate=form)
+        sent = ComparisonJob(options, Store(tmp_path / "store"), graph, [X]).written()
+        read = read_job(sent).options.calibrate
+        assert read == options.calibrate
+        if form is not None:
+            np.testing.assert_equal(
+                read.values(graph.inputs), options.calibrate.values(graph.inputs)
+            )
