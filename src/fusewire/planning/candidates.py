@@ -163,22 +163,24 @@ def candidates(
     may_reduce: bool = False,
     calibrated: Calibrated = lambda candidate: (),
 ) -> Iterator[Candidate | Unfit]:
-    """Yield candidates: the graph on each target; the file; with options; then expanded.
+    """Yield candidates: the graph on each target, with its options; the file; then expanded.
 
-    The budget may run out: every engine comes once before any comes twice, and an engine's own
-    nodes gain more from options than from expansion. Options that ``config`` sets are not varied.
-    The ``others`` run what a target refuses, and with ``may_fall_back`` the fallback runs what they
-    refuse, if that is not most of the graph. With ``may_reduce``, an engine comes in less than the
-    model's own dtypes right after it came as it is: starting all engines may use up the budget.
-    ``calibrated`` lists options of that kind for ranges that were measured.
+    The budget may run out, and starting the next engine may take longer than another compilation by
+    one that runs: so an engine comes with its options, and with ``may_reduce`` in less than the
+    model's own dtypes, right after it came as it is. Options that ``config`` sets are not varied.
+    ``calibrated`` lists options in less precision for ranges that were measured. The ``others`` run
+    what a target refuses, and with ``may_fall_back`` the fallback runs what they refuse, if that is
+    not most of the graph.
     """
     native: list[Candidate] = []
     for target in targets:
         candidate = split_candidate(graph, target, others, fallback, may_fall_back=may_fall_back)
-        if isinstance(candidate, Candidate):
-            native.append(candidate)
         yield candidate
-        if may_reduce and isinstance(candidate, Candidate):
+        if not isinstance(candidate, Candidate):
+            continue
+        native.append(candidate)
+        yield from _with_options(candidate, config)
+        if may_reduce:
             yield from _with_options(candidate, config, is_reduced=True)
             for options in calibrated(candidate):
                 yield replace(candidate, options=options, is_reduced=True)
@@ -186,8 +188,6 @@ def candidates(
     for candidate in filter(_reduces_file, own) if may_reduce else ():
         yield from _with_options(candidate, config, is_reduced=True)
     yield from own
-    for candidate in native:
-        yield from _with_options(candidate, config)
     yield from _expanded_candidates(graph, native, fallback, may_fall_back)
 
 
