@@ -19,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,14 @@ class Task:
     accuracy: float = 0.0
     # How hard Fusewire looks for a plan.
     level: int = 1
+    # With an .npz file of samples: the metric that Fusewire is asked for, as module:function, and
+    # the least score.
+    samples: str = ""
+    metric: str = ""
+    least: float = 0.0
+    # An engine that Fusewire is told to use, and a JSON file of ranges that were measured for it.
+    backend: str = ""
+    ranges: str = ""
 
 
 @dataclass(frozen=True)
@@ -270,20 +279,33 @@ def compiled(task: Task, inputs: Mapping[str, Array]) -> Entrant:
     return Entrant({"program": run}, {})
 
 
+def fusewire_options(task: Task) -> dict[str, Any]:
+    """Give the options of what a task asks of Fusewire."""
+    if task.ranges:
+        config = {"calibrated": tuple(json.loads(Path(task.ranges).read_text()))}
+        chosen = {"backend": task.backend, "level": 0, "backend_config": config}
+        return {**chosen, "threads": task.threads}
+    given: dict[str, Any] = {"accuracy": task.accuracy or "exact"}
+    if task.samples:
+        module, _, name = task.metric.partition(":")
+        metric = getattr(import_module(module), name)
+        given = {"accuracy": (metric, task.least), "calibrate": task.samples}
+    return {
+        "backend": "auto",
+        "start": "measured",
+        "threads": task.threads,
+        "budget_seconds": task.budget,
+        "level": task.level,
+        **given,
+    }
+
+
 def fusewire(task: Task, inputs: Mapping[str, Array]) -> Entrant:
     import fusewire as fw
 
     warnings.simplefilter("ignore", fw.FallbackWarning)
     start = time.perf_counter()
-    program = fw.compile(
-        task.model,
-        backend="auto",
-        start="measured",
-        threads=task.threads,
-        budget_seconds=task.budget,
-        accuracy=task.accuracy or "exact",
-        level=task.level,
-    )
+    program = fw.compile(task.model, **fusewire_options(task))
     arrays = list(inputs.values())
     program(*arrays)
     seconds = time.perf_counter() - start
@@ -302,6 +324,8 @@ def fusewire(task: Task, inputs: Mapping[str, Array]) -> Entrant:
                 "regions",
                 "elsewhere",
                 "is_chosen",
+                "is_reduced",
+                "expected_error",
                 "cache",
             )
         }

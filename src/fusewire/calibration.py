@@ -1,6 +1,6 @@
 """Samples of a user's own inputs: what int8 is calibrated and judged with.
 
-Half of them are for measuring ranges, the others for judging what comes of it. Their digest is part
+Some of them are for measuring ranges, the others for judging what comes of it. Their digest is part
 of the key of what is recorded, and names them where they are not at hand.
 """
 
@@ -21,7 +21,7 @@ from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType, Type
 
 # More samples than this are not used, and fewer say too little about others.
-MOST_SAMPLES, LEAST_SAMPLES = 256, 8
+MOST_SAMPLES, LEAST_SAMPLES = 1152, 8
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 # The inputs of one call: in order, or by name.

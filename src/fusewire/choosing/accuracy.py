@@ -30,6 +30,7 @@ from fusewire.choosing.judge import (
 from fusewire.errors import OptionsError
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import TensorType
+from fusewire.numerics.confidence import fewest, lower_limit
 from fusewire.numerics.deviation import (
     Deviation,
     by_output,
@@ -46,8 +47,16 @@ _SLACK = 1.2
 _BY_REFERENCE = ("given", "normal", "sample")
 # So many sets are enough for a verdict when the time is used up.
 _ENOUGH = 8
+_NO_TIME = "no time was left"
 # A yardstick's own error may be at most this share of the bound.
 _LEAST_SHARE = 0.01
+# The most samples that are judged: so many for a bound, and up to so many for a score.
+_FOR_BOUND, _FOR_SCORE = 64, 1024
+# For a score, this many times as many samples as it takes if all are perfect: with 298 of 299 that
+# agree, 0.99 is not shown.
+_TIMES = 4
+# After so many samples each, it is seen whether the rest could still show the score asked for.
+_CHECKED = 16
 
 
 @final
@@ -70,7 +79,7 @@ class AccuracyJudge:
     ) -> None:
         self._judge = judge
         self._accuracy = accuracy
-        self._has_samples = bool(samples)
+        self._has_samples, self._sample_count = bool(samples), len(samples)
         given = judge.sets[0]
         self._sets: InputSets | list[InputSet] = (
             [given, *_sample_sets(samples)]
@@ -121,10 +130,8 @@ class AccuracyJudge:
         scores: list[float] = []
         repeats = True
         for inputs in self._sets:
-            if self._has_samples and len(judged) >= _ENOUGH and self._is_late:
-                left_out.append(f"{inputs.kind}: no time was left")
-                continue
-            exact = self._exact_outputs(inputs)
+            is_enough = self._has_samples and len(judged) >= _ENOUGH
+            exact = _NO_TIME if is_enough and self._is_late else self._exact_outputs(inputs)
             if isinstance(exact, str):
                 left_out.append(f"{inputs.kind}: {exact}")
                 continue
@@ -137,11 +144,15 @@ class AccuracyJudge:
                 measured += found
                 if self._is_averaged(inputs):
                     scores.append(_score(self._judge.graph, self._accuracy, exact, answer))
+                    left = self._sample_count - len(scores)
+                    if _is_hopeless(self._accuracy, scores, left):
+                        status, reason = _on_average(self._accuracy, scores, left)
+                        return self._judgement(status, reason, measured, judged, left_out)
                 elif problem := _problem(self._judge.graph, self._accuracy, exact, answer, found):
                     status, kind = "inaccurate", inputs.kind
                     return self._judgement(status, problem, measured, judged, left_out, kind)
         status, reason = (
-            _average(self._accuracy, scores) if scores else self._with_margin(measured, left_out)
+            _on_average(self._accuracy, scores) if scores else self._with_margin(measured, left_out)
         )
         return self._judgement(status, reason, measured, judged, left_out, repeats=repeats)
 
@@ -194,7 +205,7 @@ class AccuracyJudge:
         start = time.monotonic()
         if start + _SLACK * self._cost >= min(self._judge.deadline, self._judge.end):
             # Not cached: the deadline may be moved.
-            return "no time was left"
+            return _NO_TIME
         exact = self._exact[inputs.kind] = self._judge.exact(inputs)
         self._cost = max(self._cost, time.monotonic() - start)
         return exact
@@ -293,23 +304,62 @@ def _score(
     return float(accuracy[0](as_declared(graph, exact), list(answer)))
 
 
-def _average(accuracy: Accuracy, scores: Sequence[float]) -> tuple[str, str]:
-    """Say whether samples reach the least score on average."""
+def most_judged(accuracy: Accuracy) -> int:
+    """Return how many samples are judged at most; for a score, as many as may show it."""
+    if not isinstance(accuracy, tuple):
+        return _FOR_BOUND
+    needed = fewest(accuracy[1])
+    most = _FOR_SCORE if needed is None else _TIMES * needed
+    return min(max(most, _FOR_BOUND), _FOR_SCORE)
+
+
+def _on_average(accuracy: Accuracy, scores: Sequence[float], left: int = 0) -> tuple[str, str]:
+    """Say whether samples show that others reach the least score on average.
+
+    ``left`` samples were not judged, because they could not change the verdict.
+    """
     assert isinstance(accuracy, tuple), "only such a function returns a score"
     function, least = accuracy
     name, mean = getattr(function, "__name__", repr(function)), sum(scores) / len(scores)
+    limit, needed = lower_limit(scores), fewest(least)
     reason = f"{name} is {mean:.4g} on average of {len(scores)} samples"
-    if mean >= least:
-        return "right", f"{reason}."
-    return "inaccurate", f"{reason}, and {least:g} is asked for."
+    if limit >= least:
+        return "right", f"{reason}, and of others at least {limit:.4g} (95% confidence)."
+    if mean < least:
+        return "inaccurate", f"{reason}, and {least:g} is asked for."
+    is_bounded, count = min(scores) >= 0.0 and max(scores) <= 1.0, len(scores) + left
+    if not is_bounded or (needed is not None and count >= needed):
+        return "inaccurate", (
+            f"{reason}, but of others it may be {limit:.4g} (95% confidence), and {least:g} is "
+            "asked for."
+        )
+    if needed is None:
+        return "not judged", (
+            f"{reason}. No number of samples shows that it is {least:g} for others: ask for less, "
+            "or give a function that returns True or False."
+        )
+    return "not judged", (
+        f"{reason}, which cannot show that it is {least:g} for others: that takes {needed} at "
+        "least. Give more samples, twice as many in all, or a larger budget_seconds."
+    )
+
+
+def _is_hopeless(accuracy: Accuracy, scores: Sequence[float], left: int) -> bool:
+    """Tell, now and then, whether perfect scores of the samples left could show too little."""
+    assert isinstance(accuracy, tuple), "only such a function returns a score"
+    if len(scores) % _CHECKED or min(scores) < 0.0 or max(scores) > 1.0:
+        return False
+    return lower_limit([*scores, *[1.0] * left]) < accuracy[1]
 
 
 def _worst_of_each(measured: Sequence[Deviation]) -> Iterator[Deviation]:
     """Yield the largest error of each set of inputs."""
-    for kind in dict.fromkeys(one.inputs for one in measured):
-        found = worst([one for one in measured if one.inputs == kind])
-        if found is not None:
-            yield found
+    found: dict[str, Deviation] = {}
+    for one in measured:
+        largest = found.setdefault(one.inputs, one)
+        if one.relative > largest.relative:
+            found[one.inputs] = one
+    yield from found.values()
 
 
 def limit_of(measured: Sequence[Deviation]) -> tuple[float, str]:

@@ -1,8 +1,8 @@
 """Measure the ranges that int8 with fixed scales needs, on a user's own samples.
 
 An exact engine runs the graph up to what is measured, in a child of its own; if it cannot, the
-reference does. Every other sample is left for judging, so that no candidate is judged on what it
-was made of.
+reference does. Half of the samples or more are left for judging, so that no candidate is judged on
+what it was made of.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from fusewire.rewrite.static_int8 import (
 )
 from fusewire.trials.trial import TrialRunner
 
-# The most samples that are judged: each candidate runs all of them.
-MOST_JUDGED = 64
+# The most samples that ranges are measured on.
+MOST_MEASURED = 128
 # Values of a tensor that are kept to choose its range by, of all samples together.
 _KEPT = 1 << 16
 # Shares of the values that a range may leave out at each end.
@@ -64,10 +64,19 @@ class Calibrating:
     def _samples(self) -> list[list[Array]]:
         return self.calibration.values(self.graph.inputs)
 
-    @property
-    def judged(self) -> list[list[Array]]:
-        """The samples that no range is measured on, spread over all of them."""
-        return list(spread(self._samples[1::2], MOST_JUDGED))
+    @cached_property
+    def _places(self) -> list[int]:
+        """The places of the samples that ranges are measured on: at most every other one."""
+        return list(spread(range(0, len(self._samples), 2), MOST_MEASURED))
+
+    def judged(self, most: int) -> list[list[Array]]:
+        """Return samples that no range is measured on, at most so many, spread over all of them.
+
+        They are shuffled: those that there is time for are then like the rest.
+        """
+        measured = set(self._places)
+        others = [x for place, x in enumerate(self._samples) if place not in measured]
+        return _shuffled(spread(others, most))
 
     def options(self, candidate: Candidate) -> Iterator[Mapping[str, Fact]]:
         """Yield the options under which a candidate's engine uses the ranges, if it can."""
@@ -119,7 +128,7 @@ class Calibrating:
 
     def _observe(self, run: Run, count: int) -> list[Range]:
         """Run the samples, until the time is used up, and choose a range for each output."""
-        samples = self._samples[0::2]
+        samples = _shuffled([self._samples[place] for place in self._places])
         kept = _KEPT // len(samples) + 1
         seen = [SeenValues() for _ in range(count)]
         end = time.monotonic() + _SHARE * self.budget
@@ -132,6 +141,12 @@ class Calibrating:
             if time.monotonic() > end:
                 break
         return [one.range for one in seen]
+
+
+def _shuffled(samples: Sequence[list[Array]]) -> list[list[Array]]:
+    """Put samples into an order that has nothing to do with theirs, the same on every run."""
+    order = np.random.default_rng(0).permutation(len(samples))
+    return [samples[place] for place in order.tolist()]
 
 
 @final

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fusewire.choosing.accuracy import AccuracyJudge
+from fusewire.choosing.accuracy import AccuracyJudge, most_judged
 from fusewire.choosing.baseline import Baseline, is_usable
 from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
 from fusewire.choosing.calibrate import Calibrating
@@ -422,7 +422,7 @@ def _new_race(
 
 def _accuracy_judge(question: Question, judge: Judge) -> AccuracyJudge:
     calibrating = question.calibrating
-    samples = () if calibrating is None else calibrating.judged
+    samples = () if calibrating is None else calibrating.judged(most_judged(question.accuracy))
     return AccuracyJudge(judge, question.accuracy, question.seed, samples)
 
 

@@ -126,7 +126,11 @@ def _judged(rows: Sequence[Row]) -> str:
     on = dict.fromkeys(kind for row in judged for kind in row["judged_on"])
     most = max(row["unjudged"] or 0.0 for row in judged)
     left = f"{most:.1%} of the elements cannot be judged" if most else "every element"
-    return f"judged on inputs: {', '.join(on)}; {left}"
+    samples = [kind for kind in on if kind.startswith("sample")]
+    kinds = [kind for kind in on if kind not in samples]
+    if samples:
+        kinds.append(f"{len(samples)} samples")
+    return f"judged on inputs: {', '.join(kinds)}; {left}"
 
 
 def _input(row: Row) -> str:
