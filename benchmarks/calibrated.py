@@ -93,6 +93,8 @@ CONTESTANTS = (
     Contestant("fusewire, int8 by onnxruntime", "fusewire", "ranges.json", "onnxruntime"),
     Contestant("fusewire, int8 by openvino", "fusewire", "ranges.json", "openvino"),
 )
+# What Fusewire chooses, and the name under which that is kept.
+CHOICES = {"fusewire, exact": "exact", "fusewire, calibrated": "chosen"}
 
 
 @dataclass(frozen=True)
@@ -375,7 +377,8 @@ def score_all(work: Work) -> None:
             continue
         if who.title in work.args.again and who.file:
             (work.folder / who.file).unlink(missing_ok=True)
-        if who.is_chosen and not work.kept("chosen").exists():
+        # What Fusewire chooses is chosen alone, not beside other work.
+        if who.title in CHOICES and not work.kept(CHOICES[who.title]).exists():
             continue
         try:
             row = score(work, who)
@@ -391,7 +394,7 @@ def score_all(work: Work) -> None:
 
 def choose(work: Work) -> None:
     """Have Fusewire choose, exactly and with samples, in processes of their own."""
-    for title, part in (("fusewire, exact", "exact"), ("fusewire, calibrated", "chosen")):
+    for title, part in CHOICES.items():
         kept = work.kept(part)
         if (kept.exists() and part not in work.args.again) or work.args.end < time.monotonic():
             continue
