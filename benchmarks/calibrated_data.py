@@ -193,7 +193,8 @@ def _characters(path: Path) -> list[str]:
     import onnx
 
     data = onnx.load(str(path)).metadata_props
-    return next(x.value for x in data if x.key == "character").split("\n")
+    known: str = next(x.value for x in data if x.key == "character")
+    return known.split("\n")
 
 
 def _is_text(outputs: Outputs, label: Any, path: Path) -> bool:
