@@ -467,9 +467,10 @@ def time_all(work: Work) -> None:
 
 
 def _runs(work: Work, who: Contestant) -> bool:
-    """Tell whether a contestant was scored, so that its file is there and runs."""
-    kept = work.kept("score", who.title)
-    return kept.exists() and "failed" not in json.loads(kept.read_text())
+    """Tell whether a contestant was scored, so that its file is there and runs; or was chosen."""
+    part = CHOICES.get(who.title)
+    kept = work.kept("score", who.title) if part is None else work.kept(part)
+    return kept.exists() and not {"failed", "refused"} & json.loads(kept.read_text()).keys()
 
 
 def _print_times(name: str, found: Mapping[str, Any]) -> None:
