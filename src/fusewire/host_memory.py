@@ -149,10 +149,10 @@ def lender(shape: tuple[int, ...], of: np.dtype[Any]) -> Callable[[object, int],
 def lent_thing(array: _Array) -> Any | None:
     """Return what owns the memory that ``lender`` made an array of; None for any other array.
 
-    Views of all of it in another dtype count; parts of it do not.
+    Views of all of it in another dtype count; parts of it do not, nor does another order.
     """
-    memory = array.base
-    if not isinstance(memory, ctypes.Array) or ctypes.sizeof(memory) != array.nbytes:
+    memory = _lent_memory(array)
+    if memory is None or ctypes.sizeof(memory) != array.nbytes or not array.flags.c_contiguous:
         return None
     owner = vars(memory).get("owner")
     return owner.thing if isinstance(owner, _Lease) else owner
@@ -160,11 +160,19 @@ def lent_thing(array: _Array) -> Any | None:
 
 def lend_again(array: _Array, thing: Any) -> None:
     """Note that another thing owns the memory of an array now, which has to be the same memory."""
-    memory: Any = array.base
+    memory = _lent_memory(array)
     if isinstance(memory.owner, _Lease):
         memory.owner.thing = thing
     else:
         memory.owner = thing
+
+
+def _lent_memory(array: _Array) -> Any:
+    """Return the memory that an array, or what it is a view of, was made of; None for others."""
+    memory: Any = array.base
+    if isinstance(memory, np.ndarray):
+        memory = memory.base
+    return memory if isinstance(memory, ctypes.Array) else None
 
 
 @final

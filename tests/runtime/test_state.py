@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import fusewire as fw
 from fusewire.backends.webgpu.context import WebGpuBuffer
 from fusewire.contract.buffer import Buffer
+from fusewire.dtypes import dtype
 from fusewire.errors import OptionsError, ReleasedError, ShapeMismatchError
 from fusewire.ir.graph import Graph
 from fusewire.registry import REGISTRY
@@ -95,6 +97,11 @@ def step(cache: Any, row: Any, position: Any) -> Any:
     return {"mean": cache.mean(axis=0), "cache": cache}
 
 
+def write_row(cache: Any, row: Any, position: Any) -> Any:
+    cache[position] = row
+    return {"cache": cache}
+
+
 def decoder(keys: Any, values: Any, row: Any, position: Any) -> Any:
     """Write a row into two caches of one type, which are returned in another order."""
     keys[position] = row
@@ -140,6 +147,20 @@ def test_xla_replaces_in_place_what_it_returned() -> None:
     assert stats.temp_size_in_bytes < start.nbytes / 100
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn"])
+def test_xla_replaces_narrow_elements_in_place(name: str) -> None:
+    start = np.zeros((512, 1024), dtype(name).numpy)
+    row, place = np.ones(1024, start.dtype), np.zeros(1, np.int64)
+    program = fw.compile(write_row, start, row, place, backend="xla", level=0, fallback="error")
+    for _ in range(2):
+        program(start, row, place)
+    cache = fw.state(start)
+    for position in range(4):
+        program(cache, row, place + position)
+    assert cache.remade_bytes == start.nbytes
+    assert cache.numpy()[:6, 0].astype(int).tolist() == [1, 1, 1, 1, 0, 0]
+
+
 def test_xla_leaves_what_is_not_a_state_alone() -> None:
     program, (start, _, row, place) = decoding(256)
     keys, values = fw.state(start), fw.state(start)
@@ -156,6 +177,32 @@ def test_xla_leaves_what_is_not_a_state_alone() -> None:
     keys.close()
     del keys, values, found
     np.testing.assert_array_equal(view[:4, 0], [5, 1, 1, 0])
+
+
+def difference(cache: Any, other: Any, row: Any, position: Any) -> Any:
+    cache[position] = row
+    return {"difference": cache - other, "cache": cache}
+
+
+@pytest.mark.parametrize("backend", EVERY)
+@pytest.mark.parametrize("kind", ["array", "part", "reversed"])
+def test_another_input_in_the_memory_of_a_state_is_read_as_it_was(backend: str, kind: str) -> None:
+    start, row = np.zeros((256, 128), np.float32), np.ones(128, np.float32)
+    shapes: list[Any] = [start, start, row, np.zeros(1, np.int64)]
+    program = fw.compile(difference, *shapes, backend=backend, level=0, fallback="error")
+    for _ in range(2):
+        program(*shapes)
+    cache = fw.state(start, device=place_of(backend))
+    for position in range(3):
+        program(cache, start, row, np.array([position]))
+    if kind == "part":
+        other: Any = cache[0:256]
+    else:
+        other = cache.numpy()[:: -1 if kind == "reversed" else 1]
+    before = np.array(other)
+    found = program(cache, other, row * 5, np.array([2]))
+    np.testing.assert_array_equal(found["difference"].numpy(), cache.numpy() - before)
+    assert cache.numpy()[:4, 0].tolist() == [1, 1, 5, 0]
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", pytest.param("webgpu", marks=needs_gpu)])
@@ -258,3 +305,43 @@ def test_states_and_parts_are_not_given_away() -> None:
     with pytest.raises(OptionsError, match="a part of another buffer"):
         step(whole[0], np.ones(2), donate=0)
     assert not whole.is_released
+
+
+def slow_step(cache: Any, row: Any, position: Any) -> Any:
+    """Write a row into a cache, and compute for some tenths of a second."""
+    cache[position] = row
+    x = cache[:512, :512]
+    for _ in range(30):
+        x = np.tanh(x @ x)
+    return {"x": x, "cache": cache}
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no such timer")
+def test_an_interrupted_call_leaves_a_state_its_memory() -> None:
+    start = np.ones((1024, 1024), np.float32)
+    shapes: list[Any] = [start, start[0], np.zeros(1, np.int64)]
+    program = fw.compile(slow_step, *shapes, backend="xla", level=0, fallback="error")
+    for _ in range(2):
+        program(*shapes)
+    cache = fw.state(start)
+    for step in range(2):
+        program(cache, start[0] * 5, np.array([step]))
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            program(cache, start[0] * 7, np.array([2]))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    # Memory that was freed would be that of others now.
+    others = [np.full_like(start, 3) for _ in range(8)]
+    assert cache.numpy()[[0, 1, 2, 3], 0].tolist() == [5, 5, 7, 1]
+    program(cache, start[0] * 9, np.array([3]))
+    assert cache.numpy()[[0, 1, 2, 3, 4], 0].tolist() == [5, 5, 7, 9, 1]
+    assert cache.remade_bytes == start.nbytes
+    assert all((other == 3).all() for other in others)

@@ -18,6 +18,7 @@ from fusewire.runtime.entry import Entry, Run, plain
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.parameters import Parameters
 from fusewire.runtime.transfer import fetched
+from fusewire.runtime.updates import may_write
 
 # What a call may be told besides its arguments, unless it has arguments of these names.
 WORDS = frozenset(("out", "donate", "outputs"))
@@ -129,7 +130,8 @@ def _replaced(entry: Entry, leaves: Sequence[Any], into: Sequence[Held]) -> list
     inputs = [_taken(*pair) for pair in zip(entry.inputs, leaves, strict=True)]
     runner, updates = entry.runner, entry.updates
     if isinstance(runner, PlanRunner):
-        results = runner.held(inputs, into, entry.in_place if updates else ())
+        pairs = entry.in_place if updates else ()
+        results = runner.held(inputs, into, pairs if may_write(pairs, inputs) else ())
     else:
         # What answers until engines are compared, or watches them, takes arrays of the host.
         results = runner.call([fetched(x) for x in inputs])

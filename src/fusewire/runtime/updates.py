@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from fusewire.contract.backend import Held
-from fusewire.ir.graph import Graph
+from fusewire.host_memory import address
+from fusewire.ir.graph import Array, Graph
 from fusewire.ops.replacing import replaced_input
 from fusewire.runtime.entry import Runner
 from fusewire.runtime.execute import PlanRunner
@@ -29,16 +31,41 @@ def in_place(graph: Graph, updates: Updates) -> list[tuple[int, int]]:
     return [(output, place) for output, place in updates if replaced_input(graph, output) == place]
 
 
+def may_write(updates: Updates, inputs: Sequence[Held]) -> bool:
+    """Tell whether there are inputs that an engine may write to: not if others share their memory.
+
+    It would read those after it has written. Engines look after memory of their own devices.
+    """
+    if not updates:
+        return False
+    spans = [(*_span(x), place) for place, x in enumerate(inputs) if isinstance(x, np.ndarray)]
+    shared: set[int] = set()
+    end, owner = 0, 0
+    for start, stop, place in sorted(spans):
+        if start < end:
+            shared |= {owner, place}
+        if stop > end:
+            end, owner = stop, place
+    return not any(place in shared for _, place in updates)
+
+
+def _span(array: Array) -> tuple[int, int]:
+    """Return where the memory of an array begins and ends."""
+    if array.flags.c_contiguous:
+        start = address(array)
+        return start, start + array.nbytes
+    return byte_bounds(array)
+
+
 def updating_call(
     runner: Runner, graph: Graph, updates: Updates
 ) -> Callable[[Sequence[Held]], list[Any]]:
     """Return what runs a graph and writes outputs over inputs, in place where that is possible."""
-    call = runner.call
-    if isinstance(runner, PlanRunner) and (pairs := in_place(graph, updates)):
-        call = runner.updating(pairs)
+    call, pairs = runner.call, in_place(graph, updates)
+    write = runner.updating(pairs) if isinstance(runner, PlanRunner) else call
 
     def run(inputs: Sequence[Held]) -> list[Any]:
-        outputs = call(inputs)
+        outputs = write(inputs) if may_write(pairs, inputs) else call(inputs)
         for output, place in updates:
             state: Any = inputs[place]
             if outputs[output] is not state:

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
+from itertools import starmap
 from typing import Any, TypeAlias, final
 
 import jax
@@ -42,6 +43,9 @@ from fusewire.process.wheels import installed
 KNOWN = ("0.10.",)
 # Places of outputs, and of what they are written over.
 Pairs: TypeAlias = Sequence[tuple[int, int]]
+# Runs an executable, and what chooses one, with the memory that it may have for its outputs.
+Call: TypeAlias = Callable[..., list[Any]]
+Choice: TypeAlias = Callable[[], tuple[Call, list[Any]]]
 _LOCK = threading.Lock()
 
 
@@ -189,7 +193,8 @@ def bind(
     from jax._src import config
 
     donated = [outputs[place] for place in spares]
-    call = _called(owner, executables, weights, inputs, outputs, donated)
+    choose = _choice(owner, executables, weights, inputs, outputs, donated)
+    plain = None if donated else choose()[0]
     readers = [_reader(owner, x, i in spares, waits) for i, x in enumerate(outputs)]
     only = readers[0] if len(readers) == 1 else None
     wide = config.enable_x64
@@ -198,7 +203,11 @@ def bind(
         # Without this, jax would cut 64 bits to 32 on the way in. Only this thread sees it.
         before = wide.swap_local(True)
         try:
-            results = call(*arguments)
+            if plain is not None:
+                results = plain(*arguments)
+            else:
+                call, spare = choose()
+                results = call(*arguments, *spare)
         finally:
             wide.set_local(before)
         if only is not None:
@@ -208,20 +217,26 @@ def bind(
     return run
 
 
-def _called(
+def _choice(
     owner: Client,
     executables: Sequence[Any],
     weights: Sequence[Any],
     inputs: Sequence[Slot],
     outputs: Sequence[Slot],
     donated: Sequence[Slot],
-) -> Callable[..., list[Any]]:
-    """Give what runs the first executable, or the second while there is memory for ``donated``."""
-    call = _entry(owner, executables[0], weights, inputs, outputs)
+) -> Choice:
+    """Give what chooses the first executable, or the second if there is memory for ``donated``."""
+    plain = _entry(owner, executables[0], weights, inputs, outputs)
     if not donated:
-        return call
+        return lambda: (plain, [])
     again = _entry(owner, executables[1], weights, inputs, outputs, donated)
-    return _sparing(call, again, [(_key(owner, slot), _size(slot)) for slot in donated])
+    kinds = [(_key(owner, slot), _size(slot)) for slot in donated]
+
+    def choose() -> tuple[Call, list[Any]]:
+        found = _spare_arrays(kinds)
+        return (again, found) if found else (plain, [])
+
+    return choose
 
 
 @final
@@ -246,13 +261,14 @@ class UpdatingProgram:
         self._order = output_order(len(outputs), pairs)
         placed = [outputs[place] for place in self._order]
         donated = [outputs[place] for place in spares]
-        call = _called(owner, executables, weights, inputs, placed, donated)
+        self._choose = _choice(owner, executables, weights, inputs, placed, donated)
         pooled = {*spares, *(output for output, _ in pairs)}
         self._readers = [
             _reader(owner, outputs[place], place in pooled, True) for place in self._order
         ]
-        self._call, self._owner, self._pairs = call, owner, pairs
-        self.executables = executables
+        self._owner, self._pairs, self.executables = owner, pairs, executables
+        # What ran before, so that jax knows it, and runs it without a step of Python's.
+        self._known: set[Call] = set()
         self._keys = {place: _key(owner, inputs[place]) for _, place in pairs}
         self._wide = config.enable_x64
 
@@ -264,38 +280,58 @@ class UpdatingProgram:
         self, arguments: Sequence[Array], updates: Pairs
     ) -> tuple[list[Array], list[tuple[int, int]]]:
         """Run, and write outputs over arguments that are XLA's own; returns also which were."""
+        call, spare = self._choose()
+        may_write = call in self._known
         taken: list[Any] = list(arguments)
         written = []
         for pair in self._pairs:
             place = pair[1]
-            own = self._owner.owned(arguments[place]) if pair in updates else None
+            is_asked = may_write and pair in updates
+            own = self._owner.owned(arguments[place]) if is_asked else None
             if own is not None:
                 written.append(pair)
             taken[place] = self._copied(place, arguments[place]) if own is None else own
-        results = self._results(taken)
+        results = self._results(call, (*taken, *spare), arguments, dict(written))
+        self._known.add(call)
         over = dict(written)
         outputs: list[Any] = [None] * len(results)
         for place, read, result in zip(self._order, self._readers, results, strict=True):
-            if place in over:
-                outputs[place] = arguments[over[place]]
-                _keep(outputs[place], result)
-            else:
-                outputs[place] = read(result)
+            outputs[place] = arguments[over[place]] if place in over else read(result)
         return outputs, written
 
-    def _results(self, arguments: Sequence[Any]) -> list[Any]:
+    def _results(
+        self,
+        call: Call,
+        taken: Sequence[Any],
+        arguments: Sequence[Array],
+        over: Mapping[int, int],
+    ) -> list[Any]:
+        """Run, and have arguments that were written to keep their memory, whatever happens.
+
+        Python raises an interrupt between two of its own steps. So there is none between the run
+        and the list that has its results: they own the memory of states, and would free it.
+        """
+        made: list[list[Any]] = []
         # Without this, jax would cut 64 bits to 32 on the way in. Only this thread sees it.
         before = self._wide.swap_local(True)
         try:
-            return self._call(*arguments)
+            made.extend(starmap(call, (taken,)))
         finally:
             self._wide.set_local(before)
+            for results in made:
+                for place, result in zip(self._order, results, strict=True):
+                    if place in over:
+                        _keep(arguments[over[place]], result)
+        return made[0]
 
     def _copied(self, place: int, array: Array) -> Any:
-        """Copy an array to memory that may be written to; without any that is idle, XLA does."""
+        """Copy an array to memory that may be written to; without any that is idle, XLA does.
+
+        It is always an array of jax, as a state is later, so that jax has seen such a call.
+        """
         spare = POOL.take(self._keys[place])
         if spare is None:
-            return array
+            return self._owner.put(array)
         lender(array.shape, array.dtype)(spare, spare.unsafe_buffer_pointer())[...] = array
         return spare
 
@@ -329,25 +365,17 @@ def bind_resident(
     return run
 
 
-def _sparing(
-    plain: Callable[..., list[Any]],
-    again: Callable[..., list[Any]],
-    kinds: Sequence[tuple[Hashable, int]],
-) -> Callable[..., list[Any]]:
-    """Call one or the other: whether the pool has an array of every kind decides."""
-
-    def call(*arguments: Array) -> list[Any]:
-        found: list[Any] = []
-        for key, _ in kinds:
-            spare = POOL.take(key)
-            if spare is None:
-                for kind, taken in zip(kinds, found, strict=False):
-                    POOL.give(*kind, taken)
-                return plain(*arguments)
-            found.append(spare)
-        return again(*arguments, *found)
-
-    return call
+def _spare_arrays(kinds: Sequence[tuple[Hashable, int]]) -> list[Any]:
+    """Take an array of every kind from the pool; none if it has not enough."""
+    found: list[Any] = []
+    for key, _ in kinds:
+        spare = POOL.take(key)
+        if spare is None:
+            for kind, taken in zip(kinds, found, strict=False):
+                POOL.give(*kind, taken)
+            return []
+        found.append(spare)
+    return found
 
 
 def _fast_path(
