@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -73,13 +74,7 @@ class Calibration:
 
     def values(self, inputs: Sequence[Value]) -> list[list[Array]]:
         """Return the samples in the order of inputs; OptionsError if they do not fit."""
-        names = [value.name or "" for value in inputs]
-        if self.stacked:
-            types = {name: value.type for name, value in zip(names, inputs, strict=True)}
-            rows = split_samples(self.stacked, types, "calibrate")
-            found = [[row[name] for name in names] for row in spread(rows, MOST_SAMPLES)]
-        else:
-            found = [_ordered(sample, names) for sample in self.samples]
+        found = self._ordered(inputs)
         if len(found) < LEAST_SAMPLES:
             raise OptionsError(
                 f"calibrate has {len(found)} samples: give at least {LEAST_SAMPLES}. Half of them "
@@ -87,8 +82,27 @@ class Calibration:
             )
         for sample in found:
             for value, array in zip(inputs, sample, strict=True):
-                _check(value, array)
+                if not _has_kind(value, array) or not _has_sizes(value, array):
+                    raise OptionsError(
+                        f"A sample of calibrate has {array.dtype}{list(array.shape)} for "
+                        f"{value.name}, and the model takes {value.type}."
+                    )
         return found
+
+    def has_other_sizes(self, inputs: Sequence[Value]) -> bool:
+        """Tell whether a sample differs from what a graph takes, and only in its sizes."""
+        pairs = [pair for x in self._ordered(inputs) for pair in zip(inputs, x, strict=True)]
+        if not all(_has_kind(*pair) for pair in pairs):
+            return False
+        return not all(_has_sizes(*pair) for pair in pairs)
+
+    def _ordered(self, inputs: Sequence[Value]) -> list[list[Array]]:
+        names = [value.name or "" for value in inputs]
+        if not self.stacked:
+            return [_ordered(sample, names) for sample in self.samples]
+        types = {name: value.type for name, value in zip(names, inputs, strict=True)}
+        rows = split_samples(self.stacked, types, "calibrate")
+        return [[row[name] for name in names] for row in spread(rows, MOST_SAMPLES)]
 
 
 def spread(samples: Sequence[Any], most: int) -> Sequence[Any]:
@@ -101,9 +115,22 @@ def spread(samples: Sequence[Any], most: int) -> Sequence[Any]:
 
 def _sample(sample: Any) -> Sample:
     if isinstance(sample, Mapping):
-        return {str(name): np.asarray(array) for name, array in sample.items()}
+        return {str(name): _array(value) for name, value in sample.items()}
     parts = sample if isinstance(sample, tuple | list) else (sample,)
-    return tuple(np.asarray(array) for array in parts)
+    return tuple(map(_array, parts))
+
+
+def _array(value: Any) -> Array:
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise OptionsError(f"A sample of calibrate has what is no array: {error}") from error
+    if array.dtype.hasobject:
+        raise OptionsError(
+            f"A sample of calibrate has a {type(value).__name__} of {array.dtype}. Give arrays of "
+            "the dtypes that the model takes."
+        )
+    return array
 
 
 def _ordered(sample: Sample, names: Sequence[str]) -> list[Array]:
@@ -122,16 +149,17 @@ def _ordered(sample: Sample, names: Sequence[str]) -> list[Array]:
     return list(sample)
 
 
-def _check(value: Value, array: Array) -> None:
-    type_ = value.type
-    if isinstance(type_, TensorType) and array.dtype == type_.dtype.numpy:
-        pairs = zip(type_.shape, array.shape, strict=False)
-        if type_.rank == array.ndim and all(x == y for x, y in pairs if isinstance(x, int)):
-            return
-    raise OptionsError(
-        f"A sample of calibrate has {array.dtype}{list(array.shape)} for {value.name}, and the "
-        f"model takes {type_}."
-    )
+def _has_kind(value: Value, array: Array) -> bool:
+    """Tell whether an array has the dtype and the number of axes of an input."""
+    if not isinstance(value.type, TensorType):
+        return False
+    return array.dtype == value.tensor.dtype.numpy and array.ndim == value.tensor.rank
+
+
+def _has_sizes(value: Value, array: Array) -> bool:
+    """Tell whether an array has the sizes of an input that are fixed."""
+    pairs = zip(value.tensor.shape, array.shape, strict=False)
+    return all(x == y for x, y in pairs if isinstance(x, int))
 
 
 def _digest(samples: Iterable[Sample]) -> str:
@@ -147,13 +175,27 @@ def _digest(samples: Iterable[Sample]) -> str:
 
 def load_arrays(path: str | os.PathLike[str], what: str) -> dict[str, Array]:
     """Read the arrays of an .npz file; OptionsError if it is not one."""
+    # Only who reads files needs them.
+    import zipfile
+    import zlib
+
+    # An archive may be cut, damaged, encrypted, or packed by other means.
+    faults = OSError, ValueError, EOFError, MemoryError, RuntimeError
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, AttributeError) as error:
+        # NumPy leaves a file open that is no archive.
+        with Path(path).open("rb") as file:
+            archive: Any = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise ValueError("it has one array without a name; np.savez gives names")
+            arrays = {name: archive[name] for name in archive.files}
+        others = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
+        if others:
+            raise ValueError(f"it also has {', '.join(others)}")
+    except (*faults, zipfile.BadZipFile, zlib.error) as error:
         raise OptionsError(
             f"{what}={os.fspath(path)}: it is not an .npz file of arrays: {error}"
         ) from error
+    return arrays
 
 
 def split_samples(
@@ -182,7 +224,7 @@ def _split(name: str, array: Array, type_: Type, what: str) -> list[Array]:
         raise OptionsError(f"{what}: {name} is {type_}, but the file holds {array.dtype}.")
     rank = type_.rank
     if array.ndim == rank + 1:
-        return [np.ascontiguousarray(x) for x in array]
+        return [np.ascontiguousarray(x).reshape(x.shape) for x in array]
     if array.ndim != rank or not rank:
         raise OptionsError(
             f"{what}: {name} is {type_}, but the file holds {list(array.shape)}. Put samples along "

@@ -304,9 +304,7 @@ class Session:
     ) -> Entry:
         """Make the entry of what was read, to be decided at the first call if need be."""
         graph = self.rewrite(reading.graph)
-        if (calibration := self.options.calibrate) is not None and calibration.is_at_hand:
-            # Samples that do not fit are an error before the first call.
-            calibration.values(graph.inputs)
+        self._check_samples(graph)
         if self.context.level == 0:
             return self.decider.entries.planned_entry(reading, graph, key)
         from fusewire.background.first import FirstCall
@@ -324,6 +322,20 @@ class Session:
             _LevelZeroDetails(self, reading, graph),
             decide.entry,
         )
+
+    def _check_samples(self, graph: Graph) -> None:
+        """Raise OptionsError for samples that do not fit; later calls may have other sizes."""
+        calibration = self.options.calibrate
+        if calibration is None or not calibration.is_at_hand:
+            return
+        if not (self._sampled and calibration.has_other_sizes(graph.inputs)):
+            calibration.values(graph.inputs)
+            self._sampled.add(graph.name)
+
+    @cached_property
+    def _sampled(self) -> set[str]:
+        """The graphs that samples fit."""
+        return set()
 
     def interpret(self, graph: Graph, inputs: Sequence[HostValue]) -> list[Any]:
         """Run a graph on the reference."""

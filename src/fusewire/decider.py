@@ -16,6 +16,7 @@ import numpy as np
 from fusewire.candidate_entries import CandidateEntries, Compared
 from fusewire.context import CompileContext, reference_target
 from fusewire.contract.frontend import Reading
+from fusewire.errors import note
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash
 from fusewire.ir.live import call_bytes
@@ -421,6 +422,13 @@ class Decider:
         """Measure ranges on samples of the user's, if there are any."""
         options, calibration = self.options, self.options.calibrate
         if calibration is None or not calibration.is_at_hand:
+            return None
+        if calibration.has_other_sizes(graph.inputs):
+            types = ", ".join(str(value.type) for value in graph.inputs)
+            note(
+                f"The samples of calibrate have other sizes than {types}: nothing is calibrated "
+                "for those, and less precision is judged on generated inputs."
+            )
             return None
         from fusewire.choosing.calibrate import Calibrating
 

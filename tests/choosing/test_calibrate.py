@@ -1,5 +1,6 @@
 """With samples of a user's inputs, int8 with fixed scales takes part and is judged on them."""
 
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,10 @@ def backend() -> Iterator[str]:
     fw.unregister(name)
 
 
-def compiled(path: Path, samples: Any = SAMPLES, **options: Any) -> Any:
+def compiled(source: Any, samples: Any = SAMPLES, **options: Any) -> Any:
     options = {"accuracy": 5e-2, "budget_seconds": 8.0, "isolate": "never", **options}
     options.setdefault("backend", "calibrated")
-    return fw.compile(path, calibrate=samples, start="measured", **options)
+    return fw.compile(source, calibrate=samples, start="measured", **options)
 
 
 def explained(path: Path, samples: Any = SAMPLES, **options: Any) -> Why:
@@ -140,6 +141,12 @@ def test_rare_outliers_are_left_out_of_a_range() -> None:
     few.add(values[: 1 << 10], 1 << 16)
     assert 3.0 < many.range[1] < 10.0
     assert few.range[1] == 400.0
+
+
+def test_ranges_of_tiny_values_are_numbers() -> None:
+    tiny = [np.full((4, 32), 1e-44, np.float32)] * 24
+    for one in ranges(tiny):
+        assert 0 <= one.input[1] <= 1e-40
 
 
 def judge_of(samples: Any, accuracy: Any) -> tuple[AccuracyJudge, Interpreter]:
@@ -230,6 +237,19 @@ def test_ranges_are_measured_on_few_of_many_samples_and_the_rest_is_judged() -> 
     assert max(few[:16]) - min(few[:16]) > 500
 
 
+def test_one_call_is_no_average() -> None:
+    judge, exact = judge_of(SAMPLES[:10], (likeness, 0.8))
+    known = judge._exact_outputs
+
+    def late(inputs: Any) -> Any:
+        return known(inputs) if inputs.kind == "given" else "no time was left"
+
+    judge._exact_outputs = late  # type: ignore[method-assign]  # as if the reference took long
+    found = judge.judge(exact)
+    assert found.status == "not judged"
+    assert found.reason.startswith("sample: no time was left")
+
+
 def test_bound_holds_for_every_sample() -> None:
     judge, exact = judge_of(SAMPLES[:10], 5e-2)
     found = judge.judge(wrong_on(exact, SAMPLES[4:5], 0.5))
@@ -258,6 +278,8 @@ def test_exact_engine_answers_for_the_reference_on_samples() -> None:
         (3, "give samples"),
         ({"x": X}, "give samples"),
         ("missing.npz", "not an .npz file"),
+        ([None] * 8, "a NoneType of object"),
+        ([[X, [[1], [2, 3]]]] * 8, "what is no array"),
     ],
 )
 def test_what_has_no_samples_is_refused(samples: Any, message: str) -> None:
@@ -280,6 +302,52 @@ def test_samples_that_do_not_fit_are_refused_at_once(
 ) -> None:
     with pytest.raises(OptionsError, match=message):
         fw.compile(model, backend="onnxruntime", accuracy=1e-2, calibrate=samples)
+
+
+def test_files_that_are_no_samples_are_refused(tmp_path: Path) -> None:
+    archive, path = tmp_path / "samples.npz", tmp_path / "other.npz"
+    np.savez(archive, x=np.stack(SAMPLES))
+    whole = archive.read_bytes()
+    np.save(tmp_path / "single.npy", X)
+    with zipfile.ZipFile(tmp_path / "text.npz", "w") as file:
+        file.writestr("x", b"no array")
+    huge = b"\x93NUMPY\x01\x00\x76\x00" + b"{'descr': '<f4', 'fortran_order': False, 'shape': "
+    with zipfile.ZipFile(tmp_path / "huge.npz", "w") as file:
+        file.writestr("x.npy", (huge + b"(1000000000000000,)}").ljust(127) + b"\n")
+    damaged = [b"", b"PK\x03\x04", whole[:100], whole[:-30], b"\x80\x04."]
+    for number, content in enumerate(damaged):
+        (tmp_path / f"damaged{number}.npz").write_bytes(content)
+    middle = len(whole) // 2
+    path.write_bytes(whole[:middle] + bytes(64) + whole[middle + 64 :])
+    for file_ in tmp_path.iterdir():
+        if file_ != archive:
+            with pytest.raises(OptionsError, match="it is not an"):
+                Calibration.of(file_)
+
+
+def test_numbers_may_be_samples_in_a_file(tmp_path: Path) -> None:
+    np.savez(tmp_path / "samples.npz", x=np.stack(SAMPLES), by=np.arange(24, dtype=np.float32))
+    graph = fw.trace(lambda x, by: x * by, X, np.float32(1))
+    calibration = Calibration.of(tmp_path / "samples.npz")
+    assert calibration is not None
+    assert [by.shape for _, by in calibration.values(graph.inputs)] == [()] * 24
+
+
+def test_calls_of_other_sizes_than_the_samples_are_answered(store: Store) -> None:
+    made = compiled(network, budget_seconds=4.0)
+    for rows in (4, 1):
+        np.testing.assert_allclose(made(X[:rows]), network(X[:rows]), atol=5e-2)
+    assert not any(CALIBRATED in row.options for row in made.why().tried)
+    # Samples that fit nothing yet are a mistake.
+    with pytest.raises(OptionsError, match=r"float32\[4, 32\] for x"):
+        compiled(network)(X[:1])
+
+
+def test_samples_that_a_model_does_not_allow_are_named(store: Store) -> None:
+    places = [np.full(4, 99) for _ in SAMPLES]
+    table = RNG.standard_normal((50, 32)).astype(np.float32)
+    with pytest.raises(OptionsError, match=r"A sample of calibrate cannot be run\. .* 99"):
+        compiled(lambda at: table[at] @ W, places)(np.arange(4))
 
 
 def test_samples_without_a_bound_are_refused(model: Path) -> None:

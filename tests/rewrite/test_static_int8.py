@@ -146,7 +146,14 @@ def test_engines_compute_what_the_rounded_graph_says(backend: str) -> None:
 
 @pytest.mark.parametrize(
     "lines",
-    [("nonsense",), ("0123456789abcdef 1 0 0 0",), ("0123456789abcdef 0 nan 0 1",), (3,), "a"],
+    [
+        ("nonsense",),
+        ("0123456789abcdef 1 0 0 0",),
+        ("0123456789abcdef 0 nan 0 1",),
+        ("0123456789abcdef 0 1.2.3 0 1",),
+        (3,),
+        "a",
+    ],
 )
 def test_lines_that_say_nothing_are_refused(lines: Any) -> None:
     with pytest.raises(OptionsError, match=r"^calibrated="):
@@ -156,6 +163,23 @@ def test_lines_that_say_nothing_are_refused(lines: Any) -> None:
 def test_ranges_survive_being_written() -> None:
     ranges = {"0123456789abcdef": LayerRanges((-1.5e-7, 3.25e9), (0.0, 0.125))}
     assert parsed(written(ranges)) == ranges
+
+
+def test_steps_are_never_nothing() -> None:
+    graph = graph_of(lambda x: ops.matmul(x, constant(np.eye(64, dtype=np.float32))), 1, 64)
+    lines = written({layers(graph)[0].key: LayerRanges((0.0, 1e-44), (0.0, 0.0))})
+    x = np.full((1, 64), 1e-44, np.float32)
+    found = np.asarray(Interpreter(with_static_int8(graph, lines))([x])[0])
+    assert (found == 0).all()
+    assert rounding_error(np.asarray([1e-44]), (0.0, 1e-44)) < 1e-80
+
+
+def test_layers_whose_weights_are_no_numbers_stay_as_they_are() -> None:
+    weights = drawn(64, 64)
+    weights[3, 5] = np.nan
+    graph = graph_of(lambda x: ops.matmul(x, constant(weights)), 1, 64)
+    lines = written({layers(graph)[0].key: LayerRanges((-1.0, 1.0), (-1.0, 1.0))})
+    assert [node.op for node in with_static_int8(graph, lines).nodes] == ["matmul"]
 
 
 def test_rounding_error_is_least_in_a_range_that_fits() -> None:

@@ -151,9 +151,13 @@ class AccuracyJudge:
                 elif problem := _problem(self._judge.graph, self._accuracy, exact, answer, found):
                     status, kind = "inaccurate", inputs.kind
                     return self._judgement(status, problem, measured, judged, left_out, kind)
-        status, reason = (
-            _on_average(self._accuracy, scores) if scores else self._with_margin(measured, left_out)
-        )
+        if scores:
+            status, reason = _on_average(self._accuracy, scores)
+        elif self._has_samples and isinstance(self._accuracy, tuple):
+            # Inputs of one call say nothing about an average.
+            status, reason = "not judged", " ".join(left_out)
+        else:
+            status, reason = self._with_margin(measured, left_out)
         return self._judgement(status, reason, measured, judged, left_out, repeats=repeats)
 
     @property

@@ -17,7 +17,14 @@ import numpy as np
 
 from fusewire.calibration import Calibration, spread
 from fusewire.contract.backend import CALIBRATED, Config, Fact
-from fusewire.errors import BudgetError, EngineError, note
+from fusewire.errors import (
+    BudgetError,
+    CheckError,
+    EngineError,
+    OptionsError,
+    ShapeMismatchError,
+    note,
+)
 from fusewire.ir.graph import Array, Graph
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.limits import limited
@@ -57,7 +64,6 @@ class Calibrating:
     config: Config
     finder: TargetFinder
     budget: float
-    count: int = 0
     _found: tuple[str, ...] | None = None
 
     @cached_property
@@ -103,6 +109,8 @@ class Calibrating:
         )
         try:
             ranges = self._observe(self._run(graph, target, runner), len(names))
+        except (CheckError, ShapeMismatchError) as error:
+            raise OptionsError(f"A sample of calibrate cannot be run. {error}") from error
         finally:
             runner.close()
         found: dict[str, dict[str, Range]] = {}
@@ -119,7 +127,8 @@ class Calibrating:
         candidate = split_candidate(graph, target, (), self.fallback, may_fall_back=True)
         if not isinstance(candidate, Unfit):
             try:
-                trial = runner.attempt(candidate, self._samples[0], child="calibration")
+                given = candidate, self._samples[0], self.budget
+                trial = runner.attempt(*given, child="calibration")
             except (BudgetError, EngineError):
                 pass
             else:
@@ -137,7 +146,6 @@ class Calibrating:
                 outputs = run(sample)
             for one, output in zip(seen, outputs, strict=True):
                 one.add(np.asarray(output), kept)
-            self.count += 1
             if time.monotonic() > end:
                 break
         return [one.range for one in seen]

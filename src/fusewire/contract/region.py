@@ -109,16 +109,16 @@ def written_places(places: Sequence[int], chosen: Collection[int]) -> str:
 
 def nodes_at(region: Graph, text: str, places: Sequence[int]) -> set[Node]:
     """Read which of the nodes at these places are meant; OptionsError for any other place."""
+    known = {str(place): place for place in places}
     chosen: set[Node] = set()
     for part in filter(None, text.split(",")):
-        ends = part.split("-")
-        if not all(x.isdecimal() and int(x) in places for x in ends) or len(ends) > 2:
-            known = ", ".join(map(str, places)) or "none"
+        ends = [known.get(x) for x in part.split("-")]
+        first, last = ends[0], ends[-1]
+        if first is None or last is None or len(ends) > 2 or first > last:
             raise OptionsError(
                 f"{EXACT_NODES}={text!r}: {part} names no node that is computed in less. Places of "
-                f"such nodes in this region: {known}."
+                f"such nodes in this region: {', '.join(known) or 'none'}."
             )
-        first, last = int(ends[0]), int(ends[-1])
         chosen |= {region.nodes[place] for place in places if first <= place <= last}
     return chosen
 

@@ -32,8 +32,8 @@ _CODES = 255
 _INT32 = 2**31 - 1
 # Engines compute these together with the convolution before them.
 _ACTIVATIONS = ("relu", "clip")
-_NUMBER = r"-?\d[\d.]*(?:e[+-]\d+)?"
-_LINE = re.compile(rf"([0-9a-f]{{16}})((?: {_NUMBER}){{4}})")
+_NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]\d+)?"
+_LINE = re.compile(rf"([0-9a-f]{{16}})((?: {_NUMBER}){{4}})", re.ASCII)
 
 Range: TypeAlias = "tuple[float, float]"
 
@@ -145,7 +145,7 @@ class _Rounding:
         self, graph: Graph, ranges: Mapping[str, LayerRanges], codes: int, rounds_outputs: bool
     ) -> None:
         self._rebuild, self._ranges, self._codes = Rebuild(graph), ranges, codes
-        self._layers = {x.node: x for x in layers(graph) if x.key in ranges}
+        self._layers = {x.node: x for x in layers(graph) if x.key in ranges and _is_finite(x)}
         self._ends = {
             x.output: ranges[x.key].output
             for x in self._layers.values()
@@ -214,10 +214,18 @@ class _Rounding:
         return self._rounded[x]
 
 
+def _is_finite(layer: Layer) -> bool:
+    weights = layer.node.operands[1].constant
+    return weights is not None and bool(np.isfinite(np.asarray(weights.array)).all())
+
+
 def _scale(ends: Range) -> Array:
-    """Return the step of a range, which has 0 as one of its codes."""
-    width = max(ends[1], 0.0) - min(ends[0], 0.0)
-    return np.asarray(width / _CODES if width > 0 else 1.0, np.float32)
+    """Return the step of a range, which has 0 as one of its codes.
+
+    Engines take a step that is less than the smallest normal number for 0.
+    """
+    step = (max(ends[1], 0.0) - min(ends[0], 0.0)) / _CODES
+    return np.asarray(step if step >= np.finfo(np.float32).tiny else 1.0, np.float32)
 
 
 def rounding_error(values: Array, ends: Range) -> float:
