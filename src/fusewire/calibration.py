@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fusewire.errors import OptionsError
+from fusewire.ir.dims import Symbol, bind_alone, evaluate, symbols
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType, Type
 
@@ -50,12 +51,13 @@ class Calibration:
         if isinstance(data, str | os.PathLike):
             arrays = load_arrays(data, "calibrate")
             return Calibration(_digest([arrays]), stacked=arrays)
-        if isinstance(data, Mapping) or not isinstance(data, Iterable):
+        is_one = isinstance(data, np.ndarray) and not data.ndim
+        if is_one or isinstance(data, Mapping) or not isinstance(data, Iterable):
             raise OptionsError(
                 f"calibrate={type(data).__name__}: give samples, each a tuple of arrays or a dict "
                 "of them by the names of inputs, or the path of an .npz file."
             )
-        if isinstance(data, Sequence):
+        if isinstance(data, Sequence | np.ndarray):
             data = spread(data, MOST_SAMPLES)
         samples = tuple(map(_sample, islice(data, MOST_SAMPLES)))
         if not samples:
@@ -81,12 +83,7 @@ class Calibration:
                 "are for measuring, the others for judging."
             )
         for sample in found:
-            for value, array in zip(inputs, sample, strict=True):
-                if not _has_kind(value, array) or not _has_sizes(value, array):
-                    raise OptionsError(
-                        f"A sample of calibrate has {array.dtype}{list(array.shape)} for "
-                        f"{value.name}, and the model takes {value.type}."
-                    )
+            _check(inputs, sample)
         return found
 
     def has_other_sizes(self, inputs: Sequence[Value]) -> bool:
@@ -105,10 +102,10 @@ class Calibration:
         return [[row[name] for name in names] for row in spread(rows, MOST_SAMPLES)]
 
 
-def spread(samples: Sequence[Any], most: int) -> Sequence[Any]:
+def spread(samples: Sequence[Any] | Array, most: int) -> list[Any]:
     """Take so many samples from all over a sequence: it may be sorted."""
     if len(samples) <= most:
-        return samples
+        return list(samples)
     places = np.linspace(0, len(samples) - 1, most).astype(int)
     return [samples[place] for place in places.tolist()]
 
@@ -147,6 +144,24 @@ def _ordered(sample: Sample, names: Sequence[str]) -> list[Array]:
             f"{', '.join(names)}."
         )
     return list(sample)
+
+
+def _check(inputs: Sequence[Value], sample: Sequence[Array]) -> None:
+    """Raise OptionsError for a sample that does not fit, or whose sizes do not fit each other."""
+    sizes: dict[Symbol, int] = {}
+    for value, array in zip(inputs, sample, strict=True):
+        is_fit = _has_kind(value, array) and _has_sizes(value, array)
+        if is_fit:
+            bind_alone(value.tensor.shape, array.shape, sizes)
+            pairs = zip(value.tensor.shape, array.shape, strict=True)
+            known = [(x, y) for x, y in pairs if all(s in sizes for s in symbols(x))]
+            is_fit = all(evaluate(x, sizes) == y for x, y in known)
+        if not is_fit:
+            said = "".join(f" with {s.key}={size}" for s, size in sizes.items())
+            raise OptionsError(
+                f"A sample of calibrate has {array.dtype}{list(array.shape)} for {value.name}, and "
+                f"the model takes {value.type}{said}."
+            )
 
 
 def _has_kind(value: Value, array: Array) -> bool:

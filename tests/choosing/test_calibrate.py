@@ -304,6 +304,25 @@ def test_samples_that_do_not_fit_are_refused_at_once(
         fw.compile(model, backend="onnxruntime", accuracy=1e-2, calibrate=samples)
 
 
+def test_sizes_of_a_sample_fit_each_other() -> None:
+    graph = fw.trace(lambda x, y: x + y, fw.Spec(("n", 2)), fw.Spec(("n", 2)))
+    good = [(np.ones((n, 2), np.float32),) * 2 for n in range(3, 12)]
+    calibration = Calibration.of([*good, (good[0][0], good[1][0])])
+    assert calibration is not None
+    with pytest.raises(OptionsError, match=r"\[4, 2\] for y, and the model takes .* with n=3"):
+        calibration.values(graph.inputs)
+
+
+def test_samples_of_an_array_are_taken_from_all_over_it() -> None:
+    sorted_ = np.arange(1000, dtype=np.float32)[:, None]
+    calibration = Calibration.of(sorted_)
+    assert calibration is not None
+    assert calibration == Calibration.of(list(sorted_))
+    assert calibration.samples[-1][0][0] == 999  # type: ignore[index]  # it is no dict
+    with pytest.raises(OptionsError, match="give samples"):
+        Calibration.of(np.float32(3) + np.zeros((), np.float32))
+
+
 def test_files_that_are_no_samples_are_refused(tmp_path: Path) -> None:
     archive, path = tmp_path / "samples.npz", tmp_path / "other.npz"
     np.savez(archive, x=np.stack(SAMPLES))
