@@ -9,9 +9,11 @@ import pytest
 
 import fusewire as fw
 from fusewire.choosing.mixing import MeasuredPart, best_set
+from fusewire.choosing.placing import PlacedSearch
 from fusewire.registry import REGISTRY
 from fusewire.runtime.why import Tried, Why
 from fusewire.store.disk import Store
+from fusewire.trials.trial import CandidateTrial
 
 X = np.random.default_rng(0).standard_normal((16, 24)).astype(np.float32)
 BOUND = 5e-4
@@ -103,6 +105,24 @@ def test_bound_that_all_of_it_meets_needs_no_mixture(
     said: list[str] = []
     assert chosen(explained(model, engine, 0.1, said)).name == "sieve coarse=True"
     assert not any("measuring part" in text for text in said)
+
+
+@pytest.mark.parametrize("engine", ["sieve"], indirect=True)
+def test_nothing_is_timed_when_the_budget_is_used_up(
+    store: Store, model: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[float] = []
+    quick_seconds = PlacedSearch.quick_seconds
+
+    def timed(search: PlacedSearch, trial: CandidateTrial) -> float:
+        left.append(search.seconds_left())
+        return quick_seconds(search, trial)
+
+    monkeypatch.setattr(PlacedSearch, "quick_seconds", timed)
+    why = explained(model, engine, BOUND, budget=1.0)
+    assert min(left, default=1.0) > 0
+    assert not chosen(why).is_reduced
+    assert "No time was left to mix precisions. Raise budget_seconds." in why.notes
 
 
 def test_most_gain_within_the_bound_is_taken() -> None:

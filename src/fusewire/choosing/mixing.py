@@ -149,8 +149,11 @@ class Mixing:
 
     def _mixtures(self, result: RaceResult, first: RaceResult) -> list[Candidate]:
         """Plan the mixtures that promise most."""
+        trials = _inaccurate(first)
+        if not trials or not self._has_time(len(trials), result):
+            return []
         best = self.search.quick_seconds(result.trials[result.chosen.name])
-        trial = self._fastest_inaccurate(first, best)
+        trial = self._fastest(trials, best)
         if trial is None:
             return []
         candidate = trial.candidate
@@ -180,14 +183,17 @@ class Mixing:
         planned = [parts.mixture([part.number for part in chosen]) for chosen in worth]
         return list({x.name: x for x in planned if x is not None}.values())
 
-    def _fastest_inaccurate(self, first: RaceResult, best: float) -> CandidateTrial | None:
-        """Find the fastest candidate in less that errs too much; None if it gains nothing."""
-        names = [row.name for row in first.tried if row.is_reduced and row.status == "inaccurate"]
-        trials = [first.trials[name] for name in names if name in first.trials]
-        # Parts are those of our graph, and not of what an engine reads by itself.
-        trials = [trial for trial in trials if trial.candidate.form == "native"]
-        if not trials:
-            return None
+    def _has_time(self, count: int, result: RaceResult) -> bool:
+        """Tell whether so many candidates can be timed, the best one and the exact one, too."""
+        about = next((row.seconds for row in result.tried if row.is_chosen), None) or 0.0
+        if self.search.has_time(about, count + 2, _ENDS):
+            return True
+        self.is_cut = True
+        self.notes.append("No time was left to mix precisions. Raise budget_seconds.")
+        return False
+
+    def _fastest(self, trials: Sequence[CandidateTrial], best: float) -> CandidateTrial | None:
+        """Find the fastest of those that err too much; None if it gains nothing."""
         seconds = {trial.candidate.name: self.search.quick_seconds(trial) for trial in trials}
         fastest = min(trials, key=lambda trial: seconds[trial.candidate.name])
         name = fastest.candidate.name
@@ -263,6 +269,14 @@ class Mixing:
         except FusewireError:
             # What does not run is left exact.
             return None
+
+
+def _inaccurate(first: RaceResult) -> list[CandidateTrial]:
+    """List the candidates in less that err too much."""
+    names = [row.name for row in first.tried if row.is_reduced and row.status == "inaccurate"]
+    trials = [first.trials[name] for name in names if name in first.trials]
+    # Parts are those of our graph, and not of what an engine reads by itself.
+    return [trial for trial in trials if trial.candidate.form == "native"]
 
 
 def exact_trial(candidate: Candidate, first: RaceResult) -> CandidateTrial | None:

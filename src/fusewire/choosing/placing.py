@@ -66,7 +66,11 @@ class PlacedSearch:
 
     def samples(self, trial: CandidateTrial, inputs: Sequence[HostValue]) -> tuple[float, ...]:
         """Time a few calls, after some that warm up; raises FusewireError if it fails."""
-        once = statistics.median(trial.seconds(inputs, _FEWEST))
+        first = trial.seconds(inputs, _FEWEST)
+        once = statistics.median(first)
+        if once > _TIMING:
+            # What takes this long is warm, and a budget has few such calls.
+            return tuple(first)
         count = round(min(max(_TIMING / once, _FEWEST), _MOST))
         return tuple(trial.seconds(inputs, count))
 
@@ -79,6 +83,10 @@ class PlacedSearch:
             return min(self.samples(trial, self.inputs))
         except FusewireError:
             return math.inf
+
+    def has_time(self, seconds: float, count: int, share: float) -> bool:
+        """Tell whether so many candidates, which take about so long, can be timed till a share."""
+        return _FEWEST * seconds * count < self.seconds_left(share)
 
     def hands_over_few(self, candidate: Candidate) -> bool:
         """Tell whether a plan keeps to the most tensors that may be handed over."""
