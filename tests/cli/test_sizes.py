@@ -50,6 +50,19 @@ def test_user_is_asked_where_no_usual_size_runs(tmp_path: Path) -> None:
     assert sized.exit_code == 0, sized.output
 
 
+def test_samples_to_calibrate_with_are_inputs_too(tmp_path: Path) -> None:
+    model, samples = tmp_path / "model.onnx", tmp_path / "samples.npz"
+    fw.save_onnx(fw.trace(lambda x: x + 1, fw.Spec(("n", 2))), model)
+    # Numbers that nobody would generate.
+    np.savez(samples, x=np.full((8, 5, 2), 70, np.float32))
+    how = ["--backend", "reference", "--accuracy", "1e-2", "--calibrate", samples, "--budget", "1"]
+    for more, expected in [([], 71), (["--shape", "x=3,2"], 1)]:
+        done = invoke("run", model, *how, *more, "--output", tmp_path / "out.npz")
+        assert done.exit_code == 0, done.output
+        # Those that are generated are below 1.
+        assert (np.floor(np.load(tmp_path / "out.npz")["output"]) == expected).all()
+
+
 def test_bench_has_one_budget_for_all_guesses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

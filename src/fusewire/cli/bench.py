@@ -100,7 +100,7 @@ def command(
         start = time.monotonic()
         use = partial(measure, source, options, _names(backends), devices, retry=retry, start=start)
         end = start + options.budget_seconds
-        report = with_usual_sizes(source, shapes, files, options.seed, use, end)
+        report = with_usual_sizes(source, shapes, files, options, use, end)
     if picture is not None:
         picture.write_text(plot(report), encoding="utf-8")
     if as_json:

@@ -126,7 +126,7 @@ def _bundle(
 ) -> dict[str, Any]:
     """Compile a model, run it once, and save it."""
     use = partial(_saved, model, options, output, how)
-    return with_usual_sizes(ModelSource(str(model)), shapes, files, options.seed, use)
+    return with_usual_sizes(ModelSource(str(model)), shapes, files, options, use)
 
 
 def _print_bundle(report: dict[str, Any], as_json: bool) -> None:

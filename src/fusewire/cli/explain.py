@@ -98,7 +98,7 @@ def command(
     """Show how a model runs and why: what each engine says about each node."""
     source = ModelSource(str(model))
     use = partial(_view, source, options)
-    view = with_usual_sizes(source, shapes, files, options.seed, use)
+    view = with_usual_sizes(source, shapes, files, options, use)
     why = view.why
     explained = None if node is None else why.node(node)
     written = {name: path for name, path in paths.items() if path is not None}

@@ -14,6 +14,7 @@ from typing import Any, get_args
 import click
 import numpy as np
 
+from fusewire.calibration import Calibration, split_samples
 from fusewire.cli.terminal import Terminal
 from fusewire.contract.frontend import Reading
 from fusewire.errors import SizesNeededError
@@ -275,6 +276,18 @@ class Inputs:
         for name, array in arrays.items():
             values[name] = _checked(name, array, types[name])
         return Inputs(values, frozenset(arrays), assumed)
+
+    @staticmethod
+    def sampled(
+        model: ModelSource, shapes: tuple[str, ...], calibration: Calibration
+    ) -> Inputs | None:
+        """Take a sample of the user's; None if its sizes are not those asked for."""
+        types = model.inputs()
+        sample = split_samples(calibration.stacked, types, "--calibrate")[-1]
+        asked = {name: _shape(text) for name, text in _named(shapes, types, "--shape").items()}
+        if any(sample[name].shape != shape for name, shape in asked.items()):
+            return None
+        return Inputs(sample, frozenset(sample), {})
 
 
 def read_graph(model: ModelSource, shapes: tuple[str, ...], files: tuple[str, ...]) -> Graph:

@@ -68,7 +68,7 @@ def command(
     use = partial(_run, model, source, options)
     profile = None if profile_path is None else _profile_to(profile_path)
     with profile or nullcontext():
-        report, outputs = with_usual_sizes(source, shapes, files, options.seed, use)
+        report, outputs = with_usual_sizes(source, shapes, files, options, use)
     if profile is not None and profile_path is not None:
         profile.save(profile_path)
     if output is not None:

@@ -32,15 +32,20 @@ def with_usual_sizes(
     model: ModelSource,
     shapes: tuple[str, ...],
     files: tuple[str, ...],
-    seed: int,
+    options: Options,
     use: Callable[[Inputs], Used],
     end: float = math.inf,
 ) -> Used:
     """Use inputs of the first guess; if nothing runs, of sizes at which the reference runs.
 
-    Guesses do not run for long after ``end``, a time of ``time.monotonic()``.
+    Guesses do not run for long after ``end``, a time of ``time.monotonic()``. With samples of
+    inputs to calibrate with, one of them is used: generated ones are unlike it.
     """
-    make = partial(Inputs.of, model, shapes, files, seed)
+    if options.calibrate is not None and not files:
+        sample = Inputs.sampled(model, shapes, options.calibrate)
+        if sample is not None:
+            return use(sample)
+    make = partial(Inputs.of, model, shapes, files, options.seed)
     first = make()
     try:
         return use(first)
