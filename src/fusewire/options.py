@@ -231,7 +231,9 @@ class Options:
     def measures_first(self) -> bool:
         """Whether the first call waits for the comparison; one plan gives all answers then."""
         is_limited = self.max_fallback_share is not None
-        return self.start == "measured" or self.deterministic or is_limited
+        # Without the samples there is nothing to compare with, and what was decided is recalled.
+        is_named = self.calibrate is not None and not self.calibrate.is_at_hand
+        return self.start == "measured" or self.deterministic or is_limited or is_named
 
     @property
     def is_exact(self) -> bool:

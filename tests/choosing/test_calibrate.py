@@ -60,9 +60,8 @@ def backend() -> Iterator[str]:
 
 
 def compiled(source: Any, samples: Any = SAMPLES, **options: Any) -> Any:
-    options = {"accuracy": 5e-2, "budget_seconds": 8.0, "isolate": "never", **options}
-    options.setdefault("backend", "calibrated")
-    return fw.compile(source, calibrate=samples, start="measured", **options)
+    usual = {"backend": "calibrated", "accuracy": 5e-2, "start": "measured", "isolate": "never"}
+    return fw.compile(source, calibrate=samples, **{"budget_seconds": 8.0, **usual, **options})
 
 
 def explained(path: Path, samples: Any = SAMPLES, **options: Any) -> Why:
@@ -413,8 +412,9 @@ def test_digest_recalls_what_the_samples_decided(
 ) -> None:
     int8_wins(monkeypatch)
     digest = fw.Options(accuracy=1e-2, calibrate=SAMPLES).calibrate.digest
-    with pytest.raises(NotRecalledError, match="Give the samples"):
-        compiled(model, digest, backend="onnxruntime")(X)
+    for start in ("measured", "now"):
+        with pytest.raises(NotRecalledError, match="Give the samples"):
+            compiled(model, digest, backend="onnxruntime", start=start)(X)
     made = compiled(model, backend="onnxruntime", budget_seconds=20.0)
     right = made(X)
     said: list[str] = []
