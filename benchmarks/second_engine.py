@@ -96,7 +96,7 @@ def _check_needed(program: Program) -> None:
 
 
 def suite(pairs: Sequence[str], part: str) -> None:
-    """Run the cases that the first engine of each pair refuses alone on both."""
+    """Run the cases that the first engine of each pair refuses alone on both; keep the part."""
     from fusewire.testing.onnx_suite.crew import Crew
     from fusewire.testing.onnx_suite.record import exclusions
 
@@ -119,7 +119,23 @@ def suite(pairs: Sequence[str], part: str) -> None:
                     wrong[case] = outcome.reason
             seconds = time.monotonic() - start
             print(pair, dict(counts), f"{seconds:.0f} s", flush=True)
-            keep(f"suite.{pair}", {"counts": counts, "wrong": wrong, "part": part})
+            row = {"counts": counts, "wrong": wrong, "number": int(number), "of": int(count)}
+            keep(f"suite.{pair}.{number}-{count}", row)
+
+
+def suite_results() -> dict[str, dict[str, Any]]:
+    """Add the parts of each pair that were run, of the finest cut."""
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for name, row in kept("suite").items():
+        parts.setdefault(name.rpartition(".")[0], []).append(row)
+    results = {}
+    for pair, rows in parts.items():
+        count = max(row["of"] for row in rows)
+        used = [row for row in rows if row["of"] == count]
+        counts: Counter[str] = sum((Counter(row["counts"]) for row in used), Counter())
+        wrong = {case: reason for row in used for case, reason in row["wrong"].items()}
+        results[pair] = {"counts": counts, "wrong": wrong, "share": f"{len(used)}/{count}"}
+    return {pair: results[pair] for pair in PAIRS if pair in results}
 
 
 # The zoo.
@@ -266,14 +282,16 @@ def page() -> Iterator[str]:
     )
     yield "| first | second | cases refused by the first | right now | wrong | refused by both |"
     yield "|---|---|---:|---:|---:|---:|"
-    for pair, row in kept("suite").items():
-        counts = Counter(row["counts"])
+    results = suite_results()
+    for pair, row in results.items():
+        counts = row["counts"]
         passed, failed, none = (counts[x] for x in ("passed", "failed", "refused"))
-        part = "" if row["part"] == "1/1" else f" (part {row['part']} of the cases)"
+        used, _, whole = row["share"].partition("/")
+        part = "" if used == whole else f" ({row['share']} of the cases)"
         first, _, second = pair.partition("+")
         total = passed + failed + none
         yield f"| {first}{part} | {second} | {total} | {passed} | {failed} | {none} |"
-    for pair, row in kept("suite").items():
+    for pair, row in results.items():
         if row["wrong"]:
             yield f"\nWrong on {pair.replace('+', ' + ')}:\n"
             yield from (f"- `{case}`: {_short(reason)}" for case, reason in row["wrong"].items())

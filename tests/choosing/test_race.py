@@ -223,6 +223,47 @@ def test_fastest_is_judged_though_the_budget_ended(
     assert rows(result)[FAST].status == "right"
 
 
+def test_slow_verdicts_leave_time_for_timing_and_come_after_it(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = stage(clock, run_seconds={FAST: 0.01, SLOW: 0.02, TRUSTED: 0.03})
+    judge = staged.judge.judge
+
+    def slowly(given: Any) -> Any:
+        clock.sleep(8.0)
+        return judge(given)
+
+    monkeypatch.setattr(staged.judge, "judge", slowly)
+    said: list[str] = []
+    race = staged.race(20.0, progress=lambda what, share: said.append(what), is_thorough=True)
+    result = race.run(staged.candidates())
+    assert {row.name for row in result.tried if row.seconds is not None} == {FAST, SLOW, TRUSTED}
+    assert {row.status for row in result.tried} == {"right"}
+    # What runs in this process comes after the engines.
+    timing = said.index(f"timing {FAST}")
+    assert said.index(f"checking {SLOW}") < timing < said.index(f"checking {TRUSTED}")
+
+
+def test_doubt_that_is_seen_after_the_timing_has_no_time(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = stage(
+        clock, run_seconds={FAST: 0.01, SLOW: 0.02, TRUSTED: 0.03}, verdicts=["right", "doubtful"]
+    )
+    judge = staged.judge.judge
+
+    def slowly(given: Any) -> Any:
+        clock.sleep(0.1 if staged.judge.judged else 76.0)
+        return judge(given)
+
+    monkeypatch.setattr(staged.judge, "judge", slowly)
+    result = run(staged, 100.0, is_thorough=True)
+    assert rows(result)[SLOW].status == "doubtful"
+    assert rows(result)[SLOW].seconds is None
+    assert rows(result)[TRUSTED].status == "right"
+    assert rows(result)[TRUSTED].seconds is not None
+
+
 def timed_for(clock: Clock, budget: float, **options: Any) -> float:
     """Tell for how long two engines that never come apart are timed."""
     staged = stage(clock, graph=LONG, run_seconds={FAST: 0.1, SLOW: 0.1})

@@ -1,6 +1,7 @@
 """`fusewire bench` and `fusewire explain`: engines compared on a model, and why it runs so."""
 
 import json
+import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 import fusewire as fw
-from fusewire.cli import main
+from fusewire.cli import bench, main
+from fusewire.cli.advice import for_commands
 from fusewire.cli.comparison import markdown
 from fusewire.cli.plot import plot
+from fusewire.contract.backend import Device
+from fusewire.planning.policy import why_left_out
+from fusewire.planning.target import Target
 from fusewire.process.child import Child
 from fusewire.registry import REGISTRY
 from fusewire.runtime.report import digits
@@ -229,6 +234,42 @@ def test_wrong_option_ends_with_2(model: Path, words: list[str], said: str) -> N
     done = invoke("bench", model, *words)
     assert done.exit_code == 2, done.output
     assert said in done.output
+
+
+def test_engines_are_probed_side_by_side(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["onnxruntime", "openvino", "xla"]
+    probe, times = REGISTRY._meeting, dict[str, tuple[float, float]]()
+
+    def timed(name: str, *rest: Any) -> Any:
+        start = time.monotonic()
+        met = probe(name, *rest)
+        times.setdefault(name, (start, time.monotonic()))
+        return met
+
+    for name in names:
+        REGISTRY.close(name)
+    monkeypatch.setattr(REGISTRY, "_meeting", timed)
+    report("bench", model, "--shape", "x=8,64", "--budget", "10", "--backends", ",".join(names))
+    assert max(start for start, _ in times.values()) < min(end for _, end in times.values())
+
+
+def test_one_of_like_devices_is_compared_unless_all_are_asked_for() -> None:
+    backend = REGISTRY.get("xla")
+    targets = [Target(backend, Device(name, "x"), None) for name in ("cpu", "cpu:1", "cpu:other")]
+
+    def compared(*devices: str) -> list[str]:
+        return [target.device.id for target in bench._on_any(targets, devices)]
+
+    assert compared() == ["cpu", "cpu:other"]
+    assert compared("all") == ["cpu", "cpu:1", "cpu:other"]
+    assert compared("cpu:1") == ["cpu:1"]
+
+
+def test_engine_may_be_named_as_the_advice_says(model: Path) -> None:
+    advice = for_commands(why_left_out(REGISTRY.get("inductor").info))
+    assert advice.endswith("or use --backend inductor.")
+    assert invoke("bench", model, "--backend", "nobody").exit_code == 2
+    assert "nobody" in invoke("bench", model, "--backend", "nobody").output
 
 
 def test_explain_says_who_refuses_what(split: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fusewire.choosing.budget import Coverage
+from fusewire.cli.comparison import remarks
 from fusewire.cli.ranking import covered, summary
 from fusewire.runtime.report import candidates, with_ratios
 from fusewire.tables import Column, Sheet
@@ -110,6 +111,28 @@ def test_ties_are_called_ties() -> None:
     rows = row("a", 1.02e-3, is_chosen=True), row("b", 1e-3), row("c", 2e-3)
     first, _ = summary(report(*rows))
     assert first == "a and b tie, 1.96 ± 0.14 times faster than c."
+
+
+def test_candidates_with_the_same_reason_share_a_line() -> None:
+    over: dict[str, Any] = {
+        "reason": "Raise budget_seconds.",
+        "tuned": (),
+        "judged_on": (),
+        "version": "1",
+    }
+    rows = (row("a", None, **over), row("b", None, **over), row("c", None, **over | {"reason": ""}))
+    about = {"processor": "x", "cores": 2, "system": "Linux"}
+    empty: dict[str, Any] = {
+        "notes": [],
+        "missing": {},
+        "inputs": [],
+        "threads": None,
+        "versions": {},
+        "date": "",
+    }
+    lines = list(remarks(report(*rows, machine=about, **empty)))
+    assert lines[0] == ("not tried", "a, b: Raise --budget.")
+    assert [name for name, _ in lines].count("not tried") == 1
 
 
 def once(name: str, seconds: float, **changes: Any) -> dict[str, Any]:

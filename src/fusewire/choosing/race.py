@@ -56,6 +56,9 @@ _TRYING, _TRYING_ALL = 0.5, 0.7
 _TINY_SECONDS = 1e-3
 # It also races in graphs of so few nodes, each of which may be one loop of NumPy.
 _FEW_NODES = 4
+# The share of the budget after which a thorough race times what it has tried: verdicts that are
+# missing then come after the times.
+_JUDGING_FIRST = 0.75
 # The share of the remaining budget for timing: the best candidate is judged afterwards.
 _COMPARING = 0.6
 # The part of that if a candidate in less precision errs too much: mixtures are looked for, too.
@@ -202,11 +205,13 @@ class Race:
         self._learning.join(left_until(self._budget.judging_ends))
         self._check_reduced()
         if self._is_thorough:
-            self._check_all()
+            self._check_all(self._budget.end(_JUDGING_FIRST))
         best = self._fastest_right(self._compare())
         if best is None:
             self._last_resort()
             best = self._fastest_right(self._compare())
+        if self._is_thorough:
+            self._check_rest()
         return self._result(best)
 
     def _try_all(self, candidates: Iterable[Candidate | Unfit]) -> None:
@@ -309,15 +314,29 @@ class Race:
                 continue
             return
 
-    def _check_all(self) -> None:
-        """Judge all candidates while there is time, those first that ran fastest."""
-        for name in sorted(self._trials, key=lambda name: self._first_run(name)):
-            if self._judged and time.monotonic() > self._budget.judging_ends:
+    def _check_all(self, end: float) -> None:
+        """Judge candidates until a time: each engine by itself first, and those that ran fastest.
+
+        One is judged in any case.
+        """
+        trials = self._trials
+        order = sorted(
+            trials, key=lambda x: (not is_plain(trials[x].candidate), self._first_run(x))
+        )
+        for name in order:
+            if name not in self._judged and (not self._judged or time.monotonic() < end):
+                self._check(name)
+
+    def _check_rest(self) -> None:
+        """Judge those that were timed before they were judged, while there is time."""
+        self._check_all(self._budget.judging_ends)
+        for name in self._trials:
+            if name not in self._judged:
                 reason = "The budget was used up before it was judged. Raise budget_seconds."
                 self._rows[name] = replace(self._rows[name], reason=reason)
                 self._late.add(name)
-            elif name not in self._judged:
-                self._check(name)
+            elif self._rows[name].status not in ORDER:
+                self._rows[name] = replace(self._rows[name], seconds=None, low=None, high=None)
 
     def _first_run(self, name: str) -> float:
         return self._trials[name].contact.metrics.get("run_seconds", 0.0)

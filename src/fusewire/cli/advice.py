@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+_BACKEND = re.compile(r"""ask for backend=["']([\w-]+)["']""")
 _ISOLATE = re.compile(r"""(?:[Pp]ass )?isolate=["'](\w+)["']""")
 
 
@@ -18,5 +19,6 @@ def for_commands(text: str) -> str:
         verb = {"P": "Use ", "p": "use "}.get(found[0][0], "")
         return f"{verb}--isolate {found[1]}"
 
-    named = _ISOLATE.sub(option, text).replace("budget_seconds=", "--budget ")
+    named = _BACKEND.sub(r"use --backend \1", _ISOLATE.sub(option, text))
+    named = named.replace("budget_seconds=", "--budget ")
     return named.replace("budget_seconds", "--budget")

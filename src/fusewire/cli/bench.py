@@ -46,7 +46,7 @@ from fusewire.errors import (
 from fusewire.ir.graph import Graph
 from fusewire.model_source import ModelSource
 from fusewire.options import Options
-from fusewire.planning.policy import TargetFinder, interprets
+from fusewire.planning.policy import TargetFinder, interprets, unlike
 from fusewire.planning.target import Target
 from fusewire.process.machine import machine
 from fusewire.records.entries import Records
@@ -54,16 +54,26 @@ from fusewire.registry import REGISTRY
 from fusewire.runtime.report import with_ratios
 from fusewire.runtime.why import Tried
 
+# Devices to compare on: every one, those too that only their numbers tell apart.
+ALL = ("all",)
+
 
 @click.command()
 @model_or_example
 @compile_options(fallback="allow", has_backend=False)
-@click.option("--backends", metavar="A,B", help="Engines to compare (default: all).")
+@click.option(
+    "--backends",
+    "--backend",
+    "backends",
+    metavar="A,B",
+    help="Engines to compare (default: all).",
+)
 @click.option(
     "--devices",
     "places",
     metavar="A,B",
-    help="Devices to compare, such as cpu,cuda:0 (default: all).",
+    help="Devices to compare, such as cpu,cuda:0 (default: all, and one of those that are alike; "
+    "all for every one).",
 )
 @click.option(
     "--plot",
@@ -121,7 +131,7 @@ def _names(text: str | None) -> list[str]:
 
 
 def _devices(options: Options, text: str | None) -> tuple[str, ...]:
-    """Return the devices to compare on, none for all; OptionsError for what does not fit."""
+    """Return the devices to compare on, none for all that differ; OptionsError for a misfit."""
     if options.level not in (None, 1, 2, 3):
         sentence = "bench compares engines: level 1, 2 with splits, or 3 with tuned kernels."
         raise OptionsError(f"--level {options.level}: {sentence}")
@@ -129,8 +139,7 @@ def _devices(options: Options, text: str | None) -> tuple[str, ...]:
         if text is not None:
             raise OptionsError("--device names one device and --devices several: give one of them.")
         return (options.device,)
-    names = [name.strip() for name in (text or "").split(",") if name.strip()]
-    return () if names == ["all"] else tuple(names)
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def measure(
@@ -145,7 +154,7 @@ def measure(
 ) -> dict[str, Any]:
     """Compare engines, with ``retry`` also those in quarantine; report the result as plain data.
 
-    ``devices`` are none for all; ``start`` is when the budget began, now if it is None.
+    ``devices`` are none for all that differ; ``start`` is when the budget began, now if it is None.
     """
     start, load = time.monotonic() if start is None else start, Load()
     session = Session(replace(options, progress=load.watched(options.report)))
@@ -161,7 +170,7 @@ def measure(
         targets=partial(_targets, names, devices, options, finder, missing, late),
         is_thorough=True,
         start=start,
-        backends=partial(_with_devices, names, finder),
+        backends=partial(_with_devices, names, finder, options),
         left_out=lambda: left_out,
     )
     records = _records(decider.records, model.name, retry=retry)
@@ -210,11 +219,7 @@ def _targets(
     late: list[Tried],
 ) -> Iterator[Target]:
     """Yield targets, the most preferred first, and note backends that have none, or no process."""
-    options.report("probing the engines", 0.0)
-    if options.has_children:
-        # Side by side, each in its child: importing an engine takes seconds.
-        with ThreadPoolExecutor() as threads:
-            list(threads.map(partial(REGISTRY.meet, limits=options.limits), names))
+    _probe(names, options)
     ranked = REGISTRY.ranked(isolate=options.has_children, limits=options.limits)
     found: list[Target] = []
     for name in sorted(names, key=lambda name: ranked.index(name) if name in ranked else -1):
@@ -228,11 +233,20 @@ def _targets(
             continue
         missing |= _unavailable(name)
         for target in targets:
-            if interprets(target) and len(names) > 1 and not devices:
+            if interprets(target) and len(names) > 1 and devices in ((), ALL):
                 missing[name] = f"{target.device.name}. Use `--backends {name}` to run it anyway."
             else:
                 found.append(target)
     yield from _on_any(found, devices)
+
+
+def _probe(names: list[str], options: Options) -> None:
+    """Probe engines side by side, each in its child: importing an engine takes seconds."""
+    if not options.has_children or all(REGISTRY.known(name) for name in names):
+        return
+    options.report("probing the engines", 0.0)
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(partial(REGISTRY.meet, limits=options.limits), names))
 
 
 def _unavailable(name: str) -> dict[str, str]:
@@ -245,6 +259,8 @@ def _unavailable(name: str) -> dict[str, str]:
 def _on_any(targets: Sequence[Target], devices: Sequence[str]) -> list[Target]:
     """Keep the targets on any of these devices; RegistryError for a device that nobody has."""
     if not devices:
+        return list(unlike(targets))
+    if devices == ALL:
         return list(targets)
     meant: list[Target] = []
     for device in devices:
@@ -259,8 +275,9 @@ def _on_any(targets: Sequence[Target], devices: Sequence[str]) -> list[Target]:
     return [target for target in targets if target in meant]
 
 
-def _with_devices(names: list[str], finder: TargetFinder) -> list[str]:
-    """List the backends that were probed and have a device to compare on."""
+def _with_devices(names: list[str], finder: TargetFinder, options: Options) -> list[str]:
+    """List the backends that have a device to compare on."""
+    _probe(names, options)
     found = []
     for name in names:
         with contextlib.suppress(RegistryError):

@@ -61,9 +61,8 @@ def remarks(report: Row) -> Iterator[tuple[str, str]]:
             note.startswith(f"{row['name']} is {row['status']}") for row in rows
         ):
             yield "note", note
+    yield from _reasons_by_name(rows)
     for row in rows:
-        if why := reason(row):
-            yield "split" if row["elsewhere"] else row["status"], f"{row['name']}: {why}"
         if row["tuned"]:
             yield "tuned", f"{row['name']}: {tuned_kernels(row)}"
     for name, why in report["missing"].items():
@@ -77,6 +76,17 @@ def remarks(report: Row) -> Iterator[tuple[str, str]]:
     both = {**report["versions"], **engines}
     versions = ", ".join(f"{name} {text}" for name, text in both.items())
     yield "with", f"{versions}; threads: {threads}; {report['date']}, {report['seconds']:.0f} s"
+
+
+def _reasons_by_name(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    """Yield why candidates were not taken, or in part; those with the same reason share a line."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if why := reason(row):
+            status = "split" if row["elsewhere"] else row["status"]
+            names.setdefault((status, why), []).append(row["name"])
+    for (status, why), alike in names.items():
+        yield status, f"{', '.join(alike)}: {why}"
 
 
 def tuned_kernels(row: Row) -> str:

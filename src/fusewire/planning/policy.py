@@ -190,7 +190,7 @@ def fitting(
         wanted = policy.device if isinstance(policy, ForDevice) else device
         targets = _on_device(targets, str(wanted))
     else:
-        targets = _unlike(target for target in targets if not interprets(target))
+        targets = unlike(target for target in targets if not interprets(target))
     if isinstance(policy, FirstWith):
         ops, flags, holds = policy.ops, policy.capabilities, finder.registry.holds
         targets = (x for x in targets if holds(x.name, *flags) and _takes(x, graph, ops))
@@ -215,7 +215,7 @@ def _on_device(targets: Iterable[Target], wanted: str) -> Iterator[Target]:
         )
 
 
-def _unlike(targets: Iterable[Target]) -> Iterator[Target]:
+def unlike(targets: Iterable[Target]) -> Iterator[Target]:
     """Yield the first of the devices of a backend that are alike: another is not faster."""
     seen: list[Target] = []
     for target in targets:
