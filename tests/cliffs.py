@@ -7,38 +7,30 @@ at ``tanh`` in a region that also has ``cos``, which does not show where ``tanh`
 ``butte`` are slow at ``tanh`` and ``sin``, and ``mesa`` refuses ``sin``.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import final
 
 from fusewire.contract.backend import (
     Artifact,
-    Backend,
-    BackendInfo,
     BackendOption,
     Config,
     Device,
-    Event,
-    Exchange,
     Executable,
     Fact,
-    Gap,
-    Held,
     Offer,
     Refusal,
-    Unavailable,
 )
 from fusewire.contract.region import claim_by_table
 from fusewire.ir.graph import Array, Graph
-from fusewire.testing.chaos import ChaosBackend
+from tests.wrapped import SleepingExecutable, WrappedBackend
 
 # Seconds that a slow op takes.
 SECONDS = 0.02
 
 
 @final
-class CliffBackend(Backend):
+class CliffBackend(WrappedBackend):
     """Runs everything as the reference does, and sleeps for each op of a kind."""
 
     def __init__(
@@ -49,21 +41,9 @@ class CliffBackend(Backend):
         little: Sequence[str] = (),
         together: Sequence[str] = (),
     ) -> None:
-        self._name, self._slow, self._refused = name, slow, refused
+        super().__init__(name, f"Is slow at {' and '.join(slow)}.")
+        self._slow, self._refused = slow, refused
         self._little, self._together = little, {*together}
-        self._inner = ChaosBackend("none")
-
-    @property
-    def info(self) -> BackendInfo:
-        return BackendInfo(self._name, "1", f"Is slow at {' and '.join(self._slow)}.", "tests")
-
-    @property
-    def gaps(self) -> Sequence[Gap]:
-        return ()
-
-    @property
-    def exchange(self) -> Exchange:
-        return self._inner.exchange
 
     @property
     def options(self) -> Sequence[BackendOption]:
@@ -72,18 +52,15 @@ class CliffBackend(Backend):
     def beside_others(self, device: Device) -> Mapping[str, Fact]:
         return {"polite": True}
 
-    def probe(self) -> list[Device | Unavailable]:
-        return [Device("cpu", self._name)]
-
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
-        refused = f"{self._name} does not go there."
+        refused = f"{self.info.name} does not go there."
         return claim_by_table(
             graph, lambda node: refused if node.op in self._refused else None, "dynamic"
         )
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
-        given = config.checked(self._name, self.options)
-        made = self._inner.compile(region, device, Config())
+        given = config.checked(self.info.name, self.options)
+        made = self.inner.compile(region, device, Config())
         ops = [node.op for node in region.nodes]
         slow = sum(op in self._slow for op in ops) + sum(op in self._little for op in ops) / 4
         slow += bool(self._together) and self._together <= {*ops}
@@ -93,21 +70,7 @@ class CliffBackend(Backend):
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         slow = artifact.launch["slow"]
         assert isinstance(slow, int | float)
-        return _Sleeping(self._inner.load(artifact, device, weights), slow * SECONDS)
-
-
-@final
-class _Sleeping(Executable):
-    def __init__(self, inner: Executable, seconds: float) -> None:
-        self._inner, self._seconds = inner, seconds
-
-    @property
-    def is_reentrant(self) -> bool:
-        return True
-
-    def run(self, inputs: Sequence[Held]) -> Event:
-        time.sleep(self._seconds)
-        return self._inner.run(inputs)
+        return SleepingExecutable(self.inner.load(artifact, device, weights), slow * SECONDS)
 
 
 hills = partial(CliffBackend, "hills", ["cos"])

@@ -3,7 +3,6 @@
 ``grains`` rounds all of a region, ``sieve`` leaves the nodes exact that it is told to.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import final
@@ -11,27 +10,18 @@ from typing import final
 from fusewire.contract.backend import (
     EXACT_NODES,
     Artifact,
-    Backend,
-    BackendInfo,
     BackendOption,
     Config,
     Device,
-    Event,
-    Exchange,
     Executable,
     Fact,
-    Gap,
-    Held,
-    Offer,
-    Refusal,
-    Unavailable,
 )
 from fusewire.contract.region import nodes_at
 from fusewire.dtypes import bfloat16, float32
 from fusewire.ir.builder import Rebuild
 from fusewire.ir.graph import Array, Graph, Node
 from fusewire.ops.conversion import cast
-from fusewire.testing.chaos import ChaosBackend
+from tests.wrapped import SleepingExecutable, WrappedBackend
 
 # Seconds that an op takes, and those that it takes in less.
 SLOW, FAST = 0.02, 0.002
@@ -54,24 +44,12 @@ def rounded(graph: Graph, nodes: Sequence[Node]) -> Graph:
 
 
 @final
-class GrainBackend(Backend):
+class GrainBackend(WrappedBackend):
     """Runs everything as the reference does."""
 
     def __init__(self, name: str, leaves_nodes: bool) -> None:
-        self._name, self._leaves_nodes = name, leaves_nodes
-        self._inner = ChaosBackend()
-
-    @property
-    def info(self) -> BackendInfo:
-        return BackendInfo(self._name, "1", "Rounds if it may.", "tests")
-
-    @property
-    def gaps(self) -> Sequence[Gap]:
-        return ()
-
-    @property
-    def exchange(self) -> Exchange:
-        return self._inner.exchange
+        super().__init__(name, "Rounds if it may.")
+        self._leaves_nodes = leaves_nodes
 
     @property
     def options(self) -> Sequence[BackendOption]:
@@ -79,19 +57,13 @@ class GrainBackend(Backend):
         exact = BackendOption(EXACT_NODES, "", "Nodes that stay exact.")
         return [*own, exact] if self._leaves_nodes else own
 
-    def probe(self) -> list[Device | Unavailable]:
-        return [Device("cpu", self._name)]
-
-    def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
-        return self._inner.claim(graph, device)
-
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
-        options = config.checked(self._name, self.options)
+        options = config.checked(self.info.name, self.options)
         places = places_of(region)
         exact = nodes_at(region, str(options.get(EXACT_NODES, "")), places)
         nodes = [region.nodes[x] for x in places if options["coarse"]]
         nodes = [node for node in nodes if node not in exact]
-        artifact = self._inner.compile(rounded(region, nodes), device, Config())
+        artifact = self.inner.compile(rounded(region, nodes), device, Config())
         seconds = len(nodes) * FAST + (len(places) - len(nodes)) * SLOW
         launch = {**artifact.launch, "seconds": seconds}
         return Artifact(artifact.kind, artifact.payload, artifact.slots, launch=launch)
@@ -99,7 +71,7 @@ class GrainBackend(Backend):
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         seconds = artifact.launch["seconds"]
         assert isinstance(seconds, float | int)
-        return GrainExecutable(self._inner.load(artifact, device, weights), seconds)
+        return SleepingExecutable(self.inner.load(artifact, device, weights), seconds)
 
     def reduced(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
         return [{"coarse": True}] if places_of(region) else []
@@ -108,20 +80,6 @@ class GrainBackend(Backend):
         self, region: Graph, device: Device, options: Mapping[str, Fact]
     ) -> Sequence[int]:
         return places_of(region) if self._leaves_nodes else ()
-
-
-@final
-class GrainExecutable(Executable):
-    def __init__(self, inner: Executable, seconds: float) -> None:
-        self._inner, self._seconds = inner, seconds
-
-    @property
-    def is_reentrant(self) -> bool:
-        return True
-
-    def run(self, inputs: Sequence[Held]) -> Event:
-        time.sleep(self._seconds)
-        return self._inner.run(inputs)
 
 
 grains = partial(GrainBackend, "grains", False)

@@ -14,24 +14,17 @@ import numpy as np
 
 from fusewire.contract.backend import (
     Artifact,
-    Backend,
-    BackendInfo,
     BackendOption,
     Config,
     Device,
     Done,
     Event,
-    Exchange,
     Executable,
     Fact,
-    Gap,
     Held,
-    Offer,
-    Refusal,
-    Unavailable,
 )
 from fusewire.ir.graph import Array, Graph
-from fusewire.testing.chaos import ChaosBackend
+from tests.wrapped import WrappedBackend
 
 OUTLIER = 77.0
 # With 24 digits, float32 keeps all of them; that takes as long as without the option.
@@ -71,45 +64,27 @@ class NarrowExecutable(Executable):
 
 
 @final
-class NarrowBackend(Backend):
+class NarrowBackend(WrappedBackend):
     """Takes everything."""
 
     def __init__(self) -> None:
-        self._inner = ChaosBackend()
-
-    @property
-    def info(self) -> BackendInfo:
-        return BackendInfo("narrow", "1", "Keeps few digits if it may.", "tests")
-
-    @property
-    def gaps(self) -> Sequence[Gap]:
-        return ()
+        super().__init__("narrow", "Keeps few digits if it may.")
 
     @property
     def options(self) -> Sequence[BackendOption]:
         return OPTIONS
 
-    @property
-    def exchange(self) -> Exchange:
-        return self._inner.exchange
-
-    def probe(self) -> list[Device | Unavailable]:
-        return [Device("cpu", "narrow")]
-
-    def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
-        return self._inner.claim(graph, device)
-
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         digits = config.checked("narrow", OPTIONS)["digits"]
         plain = replace(config, options={})
-        artifact = self._inner.compile(region, device, plain)
+        artifact = self.inner.compile(region, device, plain)
         return replace(artifact, launch={**artifact.launch, "digits": digits})
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         launch = dict(artifact.launch)
         digits = launch.pop("digits")
         assert isinstance(digits, int)
-        inner = self._inner.load(replace(artifact, launch=launch), device, weights)
+        inner = self.inner.load(replace(artifact, launch=launch), device, weights)
         return NarrowExecutable(inner, digits)
 
     def reduced(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:

@@ -7,22 +7,14 @@ import numpy as np
 
 from fusewire.contract.backend import (
     Artifact,
-    Backend,
-    BackendInfo,
-    Config,
     Device,
     Done,
     Event,
-    Exchange,
     Executable,
-    Gap,
     Held,
-    Offer,
-    Refusal,
-    Unavailable,
 )
-from fusewire.ir.graph import Array, Graph
-from fusewire.testing.chaos import ChaosBackend
+from fusewire.ir.graph import Array
+from tests.wrapped import WrappedBackend
 
 MARK = -2.0
 # Of each element: a few tolerances.
@@ -48,32 +40,11 @@ class SlightExecutable(Executable):
 
 
 @final
-class SlightBackend(Backend):
+class SlightBackend(WrappedBackend):
     """Takes everything."""
 
     def __init__(self) -> None:
-        self._inner = ChaosBackend()
-
-    @property
-    def info(self) -> BackendInfo:
-        return BackendInfo("slight", "1", "Is slightly off.", "tests")
-
-    @property
-    def gaps(self) -> Sequence[Gap]:
-        return ()
-
-    @property
-    def exchange(self) -> Exchange:
-        return self._inner.exchange
-
-    def probe(self) -> list[Device | Unavailable]:
-        return [Device("cpu", "slight")]
-
-    def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
-        return self._inner.claim(graph, device)
-
-    def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
-        return self._inner.compile(region, device, config)
+        super().__init__("slight", "Is slightly off.")
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
-        return SlightExecutable(self._inner.load(artifact, device, weights))
+        return SlightExecutable(self.inner.load(artifact, device, weights))
