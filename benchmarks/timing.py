@@ -35,12 +35,19 @@ def interleaved(
     least: int = 9,
     pause: float = 0.002,
     warm: int = 3,
+    burst: float = 0.0,
 ) -> dict[str, Timing]:
-    """Time every way in turn, for so many seconds or rounds, at least ``least`` times."""
+    """Time every way in turn, for so many seconds or rounds, at least ``least`` times.
+
+    A call shorter than ``burst`` seconds is timed in a row of calls that takes about as long, after
+    one that is not timed, and a sample is the mean of the row: a pause leaves cold caches, which
+    cost a short call more than itself.
+    """
     for call in ways.values():
         for _ in range(warm):
             call()
     names = list(ways)
+    counts = {name: _count(call, burst) for name, call in ways.items()}
     found: dict[str, list[float]] = {name: [] for name in names}
     end = time.perf_counter() + seconds
     done = 0
@@ -48,11 +55,24 @@ def interleaved(
         turn = done % len(names)
         for name in names[turn:] + names[:turn]:
             time.sleep(pause)
-            start = time.perf_counter()
-            ways[name]()
-            found[name].append(time.perf_counter() - start)
+            found[name].append(_sample(ways[name], counts[name]))
         done += 1
     return {name: Timing(tuple(samples)) for name, samples in found.items()}
+
+
+def _count(call: Callable[[], object], burst: float) -> int:
+    """Say how many calls make a sample."""
+    return max(1, round(burst / min(_sample(call, 1) for _ in range(3)))) if burst else 1
+
+
+def _sample(call: Callable[[], object], count: int) -> float:
+    """Time one call as it comes, or several in a row after one that is not timed."""
+    if count > 1:
+        call()
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - start) / count
 
 
 def ratio(left: Timing, right: Timing) -> float:
