@@ -158,6 +158,11 @@ class Results:
         """Whether it is one tensor by itself, and a new one."""
         return self.tree.is_tensor and not self.same and not self.kept
 
+    @property
+    def row(self) -> type[tuple[Any, ...]] | type[list[Any]] | None:
+        """``tuple`` or ``list`` if it is a plain one of new tensors, or None."""
+        return None if self.same or self.kept else self.tree.row
+
     def restore(self, tensors: Sequence[Any], arguments: Callable[[], Sequence[Any]]) -> Any:
         """Put tensors into the structure, and the arguments and parameters that belong there."""
         if self.same or self.kept:

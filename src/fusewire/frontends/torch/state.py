@@ -14,6 +14,7 @@ from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import nn
 from torch.autograd.graph import increment_version
@@ -28,6 +29,8 @@ from fusewire.process.guard import guarded
 _version = attrgetter("_version")
 _data_ptr = torch.Tensor.data_ptr
 _values = dict.values
+_shape, _stride = attrgetter("shape"), torch.Tensor.stride
+_to_bytes, _NOTHING = np.ndarray.tobytes, np.empty(0)
 # What every module has, and no forward depends on.
 _INTERNAL = frozenset(vars(nn.Module()))
 # The most elements of a tensor that are compared, and about how many of a larger one.
@@ -67,7 +70,9 @@ class ModuleState(StateGuard):
         self._has_versions = not any(tensor.is_inference() for tensor in tensors)
         self._pointers = list(map(_data_ptr, tensors))
         self._versions = list(map(_version, tensors)) if self._has_versions else []
-        self._samples = [_Sample(tensor) for tensor in tensors]
+        self._shapes, self._strides = list(map(_shape, tensors)), list(map(_stride, tensors))
+        self._elements = list(map(_some_elements, tensors))
+        self._bytes = list(map(_to_bytes, self._elements))
         self._turn = 0
 
     def _attributes_now(self) -> list[tuple[Any, ...]]:
@@ -111,9 +116,17 @@ class ModuleState(StateGuard):
         if self._has_versions and list(map(_version, tensors)) != self._versions:
             return False
         # Other threads may take the same turn, which is no harm.
-        start, end = self._turn, self._turn + _EACH
-        self._turn = end if end < len(tensors) else 0
-        return all(map(_Sample.is_in, self._samples[start:end], tensors[start:end]))
+        turn = slice(self._turn, self._turn + _EACH)
+        self._turn = turn.stop if turn.stop < len(tensors) else 0
+        return self._has_elements(tensors[turn], turn)
+
+    def _has_elements(self, tensors: list[torch.Tensor], turn: slice) -> bool:
+        """Tell whether tensors in the same memory have the same elements, as far as seen."""
+        return (
+            list(map(_to_bytes, self._elements[turn])) == self._bytes[turn]
+            and list(map(_stride, tensors)) == self._strides[turn]
+            and list(map(_shape, tensors)) == self._shapes[turn]
+        )
 
 
 def _is_true(question: Callable[[], bool]) -> bool:
@@ -125,38 +138,14 @@ def _is_true(question: Callable[[], bool]) -> bool:
         return False
 
 
-@final
-class _Sample:
-    """Some elements of a tensor, and how it lay in memory."""
-
-    __slots__ = ("_bytes", "_elements", "_layout")
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self._layout = _layout(tensor)
-        self._elements = _elements(tensor)
-        self._bytes = self._elements.tobytes() if self._elements is not None else b""
-
-    def is_in(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor in the same memory has the same elements, as far as seen."""
-        if _layout(tensor) != self._layout:
-            return False
-        return self._elements is None or self._elements.tobytes() == self._bytes
-
-
-def _layout(tensor: torch.Tensor) -> Any:
-    if tensor.layout is not torch.strided:
-        return tensor.layout
-    return tensor.shape, tensor.stride()
-
-
-def _elements(tensor: torch.Tensor) -> Array | None:
-    """View some elements of a tensor; None if that takes a copy."""
+def _some_elements(tensor: torch.Tensor) -> Array:
+    """View some elements of a tensor; none if that takes a copy."""
     try:
         array = call_array(tensor.detach())
     except ValueError:
-        return None
+        return _NOTHING
     if not array.flags.c_contiguous and not array.flags.f_contiguous:
-        return None
+        return _NOTHING
     flat: Array = array.reshape(-1, order="A")
     return flat if flat.size <= _WHOLE else flat[:: flat.size // _SOME]
 

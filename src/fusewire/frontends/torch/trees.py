@@ -100,6 +100,15 @@ class Tree:
         """Whether it is one tensor by itself."""
         return self.spec.is_leaf() and self.parts == (_TENSOR,)
 
+    @property
+    def row(self) -> type[tuple[Any, ...]] | type[list[Any]] | None:
+        """``tuple`` or ``list`` if it is a plain one of tensors and nothing else, or None."""
+        spec = self.spec
+        if spec.type not in (tuple, list) or spec.num_children != len(self.parts):
+            return None
+        is_plain = all(part is _TENSOR for part in self.parts)
+        return spec.type if is_plain and spec.num_leaves == len(self.parts) else None
+
     def names(self) -> list[str]:
         """Name the tensors after their places."""
         paths = pytree.tree_flatten_with_path(pytree.tree_unflatten(self.parts, self.spec))[0]
