@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from fusewire import ops
 from fusewire.dtypes import float32, int64
+from fusewire.ir.builder import constant
 from fusewire.ir.dims import symbol, unbacked
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
@@ -61,3 +64,43 @@ def test_peaks_follow_sizes_that_come_from_values() -> None:
     y = Value(TensorType(float32, (fixed,)), "y")
     own = Graph([y], [ops.multiply(ops.reshape(y, shape=(fixed, 1)), y)], output_names=["z"])
     assert peaks(own) == ()
+
+
+def sliced(step: Callable[[Value], Value], rounds: int = 500) -> Graph:
+    """Return a loop that reads the places from its counter up to one more."""
+
+    def body(i: Value, go: Value, place: Value) -> list[Value]:
+        after = step(place)
+        end = ops.minimum(after, np.array(rounds))
+        return [go, after, ops.reduce_sum(ops.range(place, end, np.array(1), count=unbacked("u")))]
+
+    made = subgraph(body, INDEX, FLAG, INDEX)
+    x = Value(TensorType(float32, (2,)), "x")
+    place, sums = ops.loop(
+        constant(np.array(rounds)),
+        None,
+        constant(np.array(0)),
+        body=made,
+        carries=1,
+        types=(INDEX, TensorType(int64, (unbacked("rounds"),))),
+    )
+    return Graph([x], [ops.add(x, ops.cast(place, dtype=float32)), sums], output_names=["y", "z"])
+
+
+def test_a_counter_that_a_loop_carries_bounds_what_is_made_of_it() -> None:
+    assert kept(sliced(lambda place: ops.add(place, np.array(1)))) == set()
+    # As exporters write it, in float32.
+    as_float = lambda place: ops.cast(  # noqa: E731
+        ops.add(ops.cast(place, dtype=float32), np.float32(1)), dtype=int64
+    )
+    assert kept(sliced(as_float)) == set()
+
+
+def test_a_counter_that_runs_away_bounds_nothing() -> None:
+    assert kept(sliced(lambda place: ops.multiply(ops.add(place, np.array(1)), np.array(-3)))) == {
+        "loop"
+    }
+    halved = lambda place: ops.cast(  # noqa: E731
+        ops.multiply(ops.cast(place, dtype=float32), np.float32(1.5)), dtype=int64
+    )
+    assert kept(sliced(halved)) == {"loop"}

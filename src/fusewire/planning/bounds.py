@@ -17,6 +17,7 @@ from fusewire.ir.types import TensorType, type_symbols
 from fusewire.ops.declare import Trait
 from fusewire.ops.ranges import Range
 from fusewire.ops.table import get_op
+from fusewire.planning.induction import carried
 from fusewire.rewrite.ranges import ranges
 
 # An engine drives loops of up to so many rounds, those inside counted as well.
@@ -30,15 +31,18 @@ _PROVEN_BYTES = 2**26
 _PROBES = (1, 2**10, 2**20)
 
 
-def unbounded(graph: Graph) -> set[Node]:
-    """Find the nodes of a graph that only the host may run; bodies are looked into."""
+def unbounded(graph: Graph, given: Mapping[Value, Range] | None = None) -> set[Node]:
+    """Find the nodes of a graph that only the host may run; bodies are looked into.
+
+    ``given`` is what some inputs are known to lie within.
+    """
     found: set[Node] = set()
     known: Mapping[Value, Range] | None = None
     for node in graph.nodes:
         op = get_op(node.op)
         if op.output_shapes is None and not op.is_(Trait.CONTROL):
             continue
-        known = ranges(graph) if known is None else known
+        known = ranges(graph, given=given) if known is None else known
         if op.is_(Trait.CONTROL):
             if _is_heavy(node, known):
                 found.add(node)
@@ -71,7 +75,9 @@ def _is_heavy(node: Node, known: Mapping[Value, Range]) -> bool:
     if rounds > _MOST_ROUNDS:
         return True
     for _, body in node.graphs():
-        if unbounded(body) or _body_rounds(body) * rounds > _MOST_ROUNDS:
+        if unbounded(body) and unbounded(body, carried(node, body, rounds, known)):
+            return True
+        if _body_rounds(body) * rounds > _MOST_ROUNDS:
             return True
         layout = get_op(node.op).layout
         assert layout is not None, "it has bodies"

@@ -2,12 +2,13 @@
 
 Known are constants, sizes, places, and what ops declare of what they make (``value_range``); an op
 that moves elements keeps the range of those it moves. The rest may be any number of its dtype.
+Floats are followed as long as they are whole numbers that their dtype holds exactly.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fusewire.dtypes import DType
@@ -17,14 +18,22 @@ from fusewire.ops.declare import Trait
 from fusewire.ops.ranges import MOST, Known, Range
 from fusewire.ops.table import get_op
 
+# What makes whole numbers of whole numbers, besides ops that move them.
+_WHOLE = frozenset({"cast", "add", "subtract", "multiply", "negative"})
+
 
 def ranges(
-    graph: Graph, entering: Range | None = None, *, is_exact: bool = False
+    graph: Graph,
+    entering: Range | None = None,
+    *,
+    is_exact: bool = False,
+    given: Mapping[Value, Range] | None = None,
 ) -> Mapping[Value, Range]:
     """Find the range of every integer tensor of a graph; of bodies, nothing.
 
-    ``entering`` is what the graph's inputs are taken to lie within, besides their dtypes. With
-    ``is_exact``, sums and products of sizes are not taken to be sizes: they may leave their dtype.
+    ``entering`` is what the graph's inputs are taken to lie within, besides their dtypes, and
+    ``given`` what some are known to. With ``is_exact``, sums and products of sizes are not taken to
+    be sizes: they may leave their dtype.
     """
     known: dict[Value, Range] = {}
     for value in graph.inputs:
@@ -32,11 +41,31 @@ def ranges(
         if whole is not None:
             limited = entering is not None and not whole.within(entering.low, entering.high)
             known[value] = entering if limited and entering is not None else whole
+    known |= given or {}
+    known |= constant_ranges(graph, is_exact=is_exact)
+    follow(graph.nodes, known, is_exact=is_exact)
+    return known
+
+
+def constant_ranges(graph: Graph, *, is_exact: bool = False) -> dict[Value, Range]:
+    """Find the ranges of the constants of a graph."""
+    known: dict[Value, Range] = {}
     for value in graph.constants:
-        if whole_range(value) is not None and value.constant is not None:
+        if value.constant is None:
+            continue
+        if whole_range(value) is not None:
             found = constant_range(value.constant)
             known[value] = replace(found, is_size=False) if is_exact else found
-    for node in graph.nodes:
+        elif (most := _most_whole(value)) and value.tensor.size == 1:
+            number = float(value.constant.array.reshape(()))
+            if number.is_integer() and abs(number) <= most:
+                known[value] = Range(int(number), int(number))
+    return known
+
+
+def follow(nodes: Sequence[Node], known: dict[Value, Range], *, is_exact: bool = False) -> None:
+    """Add the ranges of what nodes make."""
+    for node in nodes:
         operands = [None if v is None else known.get(v) for v in node.inputs]
         for value in node.outputs:
             whole = whole_range(value)
@@ -44,7 +73,20 @@ def ranges(
                 told = _told(node, value, operands)
                 told = replace(told, is_size=False) if told and is_exact else told
                 known[value] = told if told and told.within(whole.low, whole.high) else whole
-    return known
+            elif most := _most_whole(value):
+                told = _told(node, value, operands) if _makes_whole(node) else None
+                if told and told.within(-most, most):
+                    known[value] = replace(told, is_size=False)
+
+
+def _most_whole(value: Value) -> int:
+    """Return up to where a float tensor's dtype holds every whole number; 0 for other values."""
+    of = value.type.dtype if isinstance(value.type, TensorType) else None
+    return round(2 / of.eps) if of is not None and of.is_float else 0
+
+
+def _makes_whole(node: Node) -> bool:
+    return node.op in _WHOLE or get_op(node.op).is_(Trait.MOVEMENT)
 
 
 def whole_range(value: Value) -> Range | None:
