@@ -29,6 +29,8 @@ X = np.ones(3, np.float32)
         {"threads": 0},
         {"fallback": "perhaps"},
         {"level": 7},
+        {"backend_config": "spinning"},
+        {"backend_config": {"onnxruntime": {"spinning": False}}},
     ],
 )
 def test_option_that_means_nothing_is_refused_by_name(option: dict[str, Any]) -> None:

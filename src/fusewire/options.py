@@ -171,6 +171,7 @@ class Options:
                 f"{problem} Pass isolate='first', or run Linux in a container or virtual machine."
             )
         self._settle_backend()
+        _check_config(self.backend_config)
         _check_accuracy(self.accuracy)
         object.__setattr__(self, "calibrate", Calibration.of(self.calibrate))
         if self.cast not in (None, "same_kind"):
@@ -269,6 +270,17 @@ class Options:
         """Say what is being done."""
         if self.progress is not None:
             self.progress(what, min(max(share, 0.0), 1.0))
+
+
+def _check_config(config: object) -> None:
+    """Raise OptionsError for what cannot be options of a backend; it says which ones it has."""
+    how = "give names with words, numbers or tuples of these, as backend_config={'spinning': False}"
+    if not isinstance(config, Mapping):
+        raise OptionsError(f"backend_config={config!r}: {how}.")
+    for name, value in config.items():
+        parts = value if isinstance(value, tuple) else (value,)
+        if not isinstance(name, str) or not all(isinstance(x, str | int | float) for x in parts):
+            raise OptionsError(f"backend_config={config!r}: {how}, for the backend that is named.")
 
 
 def _check_accuracy(accuracy: object) -> None:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, final, overload
 
 from fusewire.contract.calling import Arguments, CallForm, Calling, Named, Restore, StateGuard
-from fusewire.errors import FusewireError, GraphError, TraceError
+from fusewire.errors import FusewireError, GraphError, OptionsError, TraceError
 from fusewire.ir.graph import Graph
 from fusewire.process.forks import without_forks
 from fusewire.runtime.entry import Run, State
@@ -422,7 +422,7 @@ class ModuleProgram:
 
     def answer_failed(self, error: Exception, arguments: Arguments, named: Named) -> Any:
         """Have the source answer what an engine could not, or raise."""
-        if self._policy.raises:
+        if self._policy.raises or isinstance(error, OptionsError):
             raise error
         self._say(f"{error} {self.name} itself answered.")
         return self._calling.infer(arguments, named)
