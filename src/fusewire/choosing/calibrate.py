@@ -104,9 +104,7 @@ class Calibrating:
 
     def _measured(self, target: Target) -> dict[str, LayerRanges]:
         graph, names = observed(self.graph)
-        runner = TrialRunner(
-            self.config, self.finder.limits, self.finder.reference_of, self.finder.isolate
-        )
+        runner = TrialRunner.of(self.config, self.finder)
         try:
             ranges = self._observe(self._run(graph, target, runner), len(names))
         except (CheckError, ShapeMismatchError) as error:

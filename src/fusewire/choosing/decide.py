@@ -356,9 +356,8 @@ def _against_function(
 
 
 def _runner(question: Question, finder: TargetFinder) -> TrialRunner:
-    given = question.config, finder.limits, finder.reference_of, finder.isolate
     is_limited = question.max_fallback_share is not None
-    return TrialRunner(*given, measures_outside=is_limited)
+    return TrialRunner.of(question.config, finder, measures_outside=is_limited)
 
 
 def _announce(question: Question) -> None:

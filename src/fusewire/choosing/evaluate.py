@@ -74,9 +74,7 @@ class Evaluation:
 
     def rows(self, finder: TargetFinder) -> Iterator[Evaluated]:
         """Yield the scores of every candidate; those after the budget are not tried."""
-        runner = TrialRunner(
-            self.question.config, finder.limits, finder.reference_of, finder.isolate
-        )
+        runner = TrialRunner.of(self.question.config, finder)
         start, has_any = time.monotonic(), False
         try:
             for candidate in self.question.candidates():

@@ -12,6 +12,7 @@ from fusewire.ir.graph import Graph
 from fusewire.numerics.scale import bindings_of
 from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate
+from fusewire.planning.policy import TargetFinder
 from fusewire.process.guard import BY_CODE, Answer
 from fusewire.process.isolate import Contact, first_contact, rerun, timed
 from fusewire.process.limits import ChildLimits
@@ -68,6 +69,14 @@ class TrialRunner:
     pools: dict[str, ChildPool] = field(default_factory=dict)
     references: set[str] = field(default_factory=set)
     measures_outside: bool = False
+
+    @classmethod
+    def of(
+        cls, config: Config, finder: TargetFinder, *, measures_outside: bool = False
+    ) -> TrialRunner:
+        """Make one that meets engines as a finder of targets does."""
+        given = finder.limits, finder.reference_of, finder.isolate
+        return cls(config, *given, measures_outside=measures_outside)
 
     def attempt(
         self,
