@@ -283,6 +283,10 @@ def bound_graph(graph: Any, arguments: _Arguments, name: str) -> Any:
             named = zip(arguments.names, aliases, strict=True)
             self.holders = [_set_buffer(self, path, alias) for path, alias in named]
 
+        def __call__(self, *tensors: Any) -> Any:
+            # It has no hooks, and what a module does for them takes as long as a small graph.
+            return self.forward(*tensors)
+
         def forward(self, *tensors: Any) -> Any:
             given: dict[int, Any] = dict(zip(arguments.tensors, tensors, strict=True))
             for place, (holder, name) in zip(arguments.static, self.holders, strict=True):
@@ -290,7 +294,7 @@ def bound_graph(graph: Any, arguments: _Arguments, name: str) -> Any:
             for place, origin in arguments.sizes.items():
                 assert origin is not None, "such graphs are not bound"
                 given[place] = given[origin[0]].shape[origin[1]]
-            return self.graph_of_dynamo(*[given[place] for place in range(len(given))])
+            return self.graph_of_dynamo.forward(*[given[place] for place in range(len(given))])
 
     BoundGraph.__name__ = BoundGraph.__qualname__ = name
     return BoundGraph().eval()

@@ -13,6 +13,7 @@ from torch._dynamo.utils import counters
 
 import fusewire.dynamo
 from fusewire.dynamo import GraphPrograms
+from fusewire.errors import OptionsError
 
 
 class Net(nn.Module):  # type: ignore[misc]  # torch is not typed here
@@ -424,3 +425,10 @@ def test_modes() -> None:
     fast = torch.compile(lambda x: x + 3, backend=backend, mode="fast")
     with pytest.raises(Exception, match="mode='fast' is not a mode that Fusewire knows"):
         fast(x)
+
+
+def test_an_option_that_the_backend_lacks_reaches_the_caller() -> None:
+    config = {"backend_config": {"spining": False}, "start": "measured"}
+    fast = compiled(Net().eval(), "onnxruntime", options=config)
+    with torch.no_grad(), pytest.raises(OptionsError, match="no option spining"):
+        fast(torch.randn(3, 6))

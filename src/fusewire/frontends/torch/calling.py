@@ -219,7 +219,7 @@ class ModuleCalling(Calling):
         if key not in self._forms:
             is_flat = not named and len(tensors) == len(arguments) == len(tree.parts)
             is_flat = is_flat and all(isinstance(x, Tensor | Spec) for x in arguments)
-            call = ModuleCall(self._module, tree, self.infer, self._exported)
+            call = ModuleCall(self._module, tree, self.infer, self.key, self._exported)
             self._forms[key] = ModuleForm(call, tree, is_flat)
         return self._forms[key]
 

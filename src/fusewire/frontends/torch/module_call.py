@@ -7,7 +7,7 @@ process traces it, or where there is none, this one traces a copy that shares al
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, final
@@ -18,7 +18,7 @@ from fusewire.contract.calling import Arguments, Named
 from fusewire.contract.frontend import Limits
 from fusewire.errors import EngineError, TraceError
 from fusewire.frontends.torch.apart import ForkedReader, can_read_apart
-from fusewire.frontends.torch.arrays import call_array
+from fusewire.frontends.torch.arrays import call_array, result_tensor
 from fusewire.frontends.torch.convert import converted
 from fusewire.frontends.torch.flat_call import FlatCall
 from fusewire.frontends.torch.state import ModuleState
@@ -31,16 +31,20 @@ from fusewire.process.guard import guarded
 
 @final
 class ModuleCall:
-    """Calls a module with tensors put into one structure; ``infer`` calls it as programs do."""
+    """Calls a module with tensors put into one structure.
+
+    ``infer`` calls it as programs do, and ``key`` is what they ask of every call.
+    """
 
     def __init__(
         self,
         module: nn.Module,
         tree: Tree,
         infer: Callable[[Arguments, Named], Any],
+        key: Callable[[Arguments, Named], Hashable],
         exported: Any = None,
     ) -> None:
-        self._module, self._tree, self._infer = module, tree, infer
+        self._module, self._tree, self._infer, self._key = module, tree, infer, key
         self._exported = exported
         self._results: Results | None = None
         # The places of tensors that it writes to, once it was read.
@@ -48,6 +52,8 @@ class ModuleCall:
         # Where the tensors of the module lay when it was read.
         self.memory: frozenset[int | None] = frozenset()
         self._guard: ModuleState | None = None
+        # A result, to see what it takes to make one of arrays.
+        self._spare: Any = None
 
     @property
     def updated(self) -> Sequence[int]:
@@ -104,15 +110,21 @@ class ModuleCall:
         return results[0] if len(results) == 1 else tuple(results)
 
     def burden(self, arrays: Sequence[Any]) -> None:
-        """Do what a call that an engine answers takes besides: conversions, and the guard.
+        """Do what a call that an engine answers takes besides, and all that ``on_arrays`` adds.
 
-        Twice each way, because ``on_arrays`` converts, too, and calls of the module do not.
+        A call that the module answers has none of it.
         """
+        arguments, named = self._tree.restore([tensor_from(array) for array in arrays])
         if self._guard is None:
             self._guard = ModuleState(self._module)
+            copies = [tensor_from(array).clone() for array in arrays]
+            self._spare = self._infer(*self._tree.restore(copies))
+        self._key(arguments, named)
         self._guard.holds()
-        for array in (*arrays, *arrays):
-            call_array(tensor_from(array))
+        for tensor in Tree.of((arguments, named))[1]:
+            call_array(tensor)
+        tree, tensors = Tree.of(self._spare)
+        tree.restore([result_tensor(call_array(tensor)) for tensor in tensors])
 
     def note(self, arguments: Arguments, named: Named, result: Any) -> None:
         """Note the structure of what the module returned for such arguments."""
