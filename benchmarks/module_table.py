@@ -1,4 +1,8 @@
-"""Write results/modules.md from what `benchmarks/module_doors.py` kept."""
+"""Write results/modules.md from what `benchmarks/module_doors.py` kept.
+
+What the tables show is kept beside the page, in modules.json: a run of some modules, or of one
+part, leaves the other rows as they were. Each row has its date.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +17,37 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).with_name("results") / "modules.md"
+ROWS = PAGE.with_suffix(".json")
 PACKAGES = ("torch", "numpy", "onnxruntime", "openvino", "jax", "transformers")
 # Below this, a call is mostly overhead, which is given in microseconds instead.
 SHORT = 1e-4
 Row = dict[str, Any]
 
 
-def rows(folder: Path, part: str) -> dict[str, Row]:
-    """Read the rows of a part by the names of their modules."""
-    found = {}
-    for path in sorted(folder.glob(f"{part}.*.json")):
-        found[path.name.removeprefix(f"{part}.").removesuffix(".json")] = json.loads(
-            path.read_text()
-        )
-    return found
+# What no table shows, and takes the most room.
+_LONG = {"steps", "samples"}
 
 
 def write(folder: Path) -> None:
-    """Write the page."""
-    parts = [
-        heading(),
-        right_table(rows(folder, "right")),
-        doors_table(rows(folder, "doors")),
-        time_table(rows(folder, "time")),
-        first_table(rows(folder, "first")),
-    ]
-    PAGE.write_text("\n\n".join(part for part in parts if part) + "\n")
+    """Add what a folder has to the rows, and write the page."""
+    rows: dict[str, dict[str, Row]] = json.loads(ROWS.read_text())
+    for path in sorted(folder.glob("*.json")):
+        part, name = path.name.removesuffix(".json").split(".", 1)
+        found = _short(json.loads(path.read_text()))
+        rows[part][name] = {"date": str(date.fromtimestamp(path.stat().st_mtime)), **found}
+    rows = {part: dict(sorted(of.items())) for part, of in rows.items()}
+    ROWS.write_text(json.dumps(rows, indent=1) + "\n")
+    tables = {"right": right_table, "doors": doors_table, "time": time_table, "first": first_table}
+    parts = [tables[part](of) for part, of in rows.items() if of]
+    PAGE.write_text("\n\n".join([heading(), *parts]) + "\n")
+
+
+def _short(row: Row) -> Row:
+    return {
+        key: _short(value) if isinstance(value, dict) else value
+        for key, value in row.items()
+        if key not in _LONG
+    }
 
 
 def heading() -> str:
