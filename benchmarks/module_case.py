@@ -287,6 +287,8 @@ def timed(name: str, args: argparse.Namespace) -> Row:
     row: Row = {}
     with torch.no_grad():
         ways: dict[str, Any] = {"eager": case.build(), "inductor": torch.compile(case.build())}
+        # What Dynamo takes for itself, before and after each call of a graph.
+        ways["dynamo"] = torch.compile(case.build(), backend="eager")
         doors = {kind: Door(kind, case.build(), budget_seconds=args.budget) for kind in DOORS}
         ways |= {kind: door.program for kind, door in doors.items()}
         for way in list(ways):

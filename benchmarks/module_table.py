@@ -12,7 +12,7 @@ import os
 import platform
 from collections.abc import Iterable
 from datetime import date
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +52,20 @@ def _short(row: Row) -> Row:
 
 def heading() -> str:
     """Say what was run, when, and on what."""
-    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    versions = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
     cores = len(os.sched_getaffinity(0))
     return (
         "# PyTorch modules\n\n"
         f"`python benchmarks/module_doors.py`, {date.today()}, Python {platform.python_version()}, "
         f"{versions}, {platform.system()} {platform.machine()}, {cores} cores."
     )
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not here"
 
 
 def _table(head: Iterable[str], body: Iterable[Iterable[object]]) -> str:
@@ -128,7 +135,8 @@ def time_table(found: dict[str, Row]) -> str:
         if best >= SHORT:
             ratios += [row["ratios"].get("torch.compile", math.nan)]
         ours = ", ".join(dict.fromkeys(row["settled on"]["fw.compile"]))
-        times = [_milliseconds(row["medians"].get(x)) for x in ("eager", "inductor")]
+        ways = ("eager", "dynamo", "inductor")
+        times = [_milliseconds(row["medians"].get(x)) for x in ways]
         body.append([f"`{name}`", ours, *times, *cells, f"{row['noise']:.3f}"])
     logs = [math.log(x) for x in ratios if x == x]
     mean = math.exp(sum(logs) / len(logs)) if logs else math.nan
@@ -136,8 +144,8 @@ def time_table(found: dict[str, Row]) -> str:
         f"Over the better of eager and Inductor, {len(logs)} modules of 0.1 ms or more: geometric "
         f"mean {mean:.3f}. Those below show microseconds more than the better one."
     )
-    head = ["module", "settled on", "eager, ms", "Inductor, ms", "`fw.compile`", "`torch.compile`"]
-    return f"## Times\n\n{said}\n\n" + _table([*head, "A/A"], body)
+    head = ["module", "settled on", "eager, ms", "Dynamo alone", "Inductor", "`fw.compile`"]
+    return f"## Times\n\n{said}\n\n" + _table([*head, "`torch.compile`", "A/A"], body)
 
 
 def _milliseconds(seconds: float | None) -> str:

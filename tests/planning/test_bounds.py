@@ -66,18 +66,19 @@ def test_peaks_follow_sizes_that_come_from_values() -> None:
     assert peaks(own) == ()
 
 
-def sliced(step: Callable[[Value], Value], rounds: int = 500) -> Graph:
-    """Return a loop that reads the places from its counter up to one more."""
+def sliced(step: Callable[[Value], Value], rounds: int | None = 500) -> Graph:
+    """Return a loop that reads the places from its counter up to the next; a size may end it."""
 
     def body(i: Value, go: Value, place: Value) -> list[Value]:
         after = step(place)
-        end = ops.minimum(after, np.array(rounds))
+        end = ops.minimum(after, np.array(rounds)) if rounds is not None else after
         return [go, after, ops.reduce_sum(ops.range(place, end, np.array(1), count=unbacked("u")))]
 
     made = subgraph(body, INDEX, FLAG, INDEX)
-    x = Value(TensorType(float32, (2,)), "x")
+    x = Value(TensorType(float32, (symbol("n"),)), "x")
+    trips = ops.reshape(ops.shape_of(x), shape=()) if rounds is None else constant(np.array(rounds))
     place, sums = ops.loop(
-        constant(np.array(rounds)),
+        trips,
         None,
         constant(np.array(0)),
         body=made,
@@ -104,3 +105,8 @@ def test_a_counter_that_runs_away_bounds_nothing() -> None:
         ops.multiply(ops.cast(place, dtype=float32), np.float32(1.5)), dtype=int64
     )
     assert kept(sliced(halved)) == {"loop"}
+
+
+def test_rounds_that_a_size_decides_are_not_taken_for_one() -> None:
+    grown = sliced(lambda place: ops.add(ops.multiply(place, np.array(4)), np.array(1)), None)
+    assert kept(grown) == {"loop"}

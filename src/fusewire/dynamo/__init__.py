@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
@@ -22,7 +22,7 @@ from fusewire.model_source import ModelSource
 from fusewire.options import Options
 
 if TYPE_CHECKING:
-    from fusewire.runtime.module_program import ModuleProgram
+    from fusewire.runtime.module_program import Answer, ModuleProgram
 
 LOG = logging.getLogger("fusewire")
 # What the modes of torch.compile stand for.
@@ -91,6 +91,8 @@ class _Arguments:
         self.names = _buffer_names([parameter_path(places[place]) for place in self.static])
         # The argument and axis of each size; None if it is not the size of an argument.
         self.sizes = {place: dims.get(_expression(example[place])) for place in rest}
+        # Whether Dynamo sees to it that all calls have tensors of the same types.
+        self.is_fixed = not dims and not rest
 
     @property
     def problem(self) -> str | None:
@@ -140,6 +142,13 @@ class _ParameterSet:
         self._pointers: list[int] = []
         self._storages: set[int] = set()
         self._references: list[weakref.ref[Any]] = []
+        self._key: Hashable = None
+
+    def answer(self, tensors: tuple[Any, ...]) -> Answer | None:
+        """Return what answers calls at once, if all have tensors of the same types."""
+        if self._key is None:
+            self._key = self.program.key(tensors, {})
+        return self.program.answer(self._key)
 
     def watch(self, static: Sequence[Any], died: Callable[[Any], None]) -> None:
         """Have ``died`` called when one of the parameters is gone."""
@@ -166,7 +175,7 @@ class GraphPrograms:
     """Runs a graph of Dynamo; takes what the graph takes."""
 
     def __init__(self, graph: Any, arguments: _Arguments, options: Options) -> None:
-        from torch import is_grad_enabled
+        from torch import _C, is_grad_enabled
 
         self._name = graph_name()
         self._graph, self._arguments = graph, arguments
@@ -174,6 +183,8 @@ class GraphPrograms:
         self._static, self._tensors = arguments.static, arguments.tensors
         self._written = arguments.written
         self._is_grad_enabled = is_grad_enabled
+        # Dynamo does not look at the modes that see every call of an op.
+        self._is_fixed, self._dispatch_modes = arguments.is_fixed, _C._len_torch_dispatch_stack
         self._problem = arguments.problem or _gradient_problem(graph)
         cut = cut_views(graph) if self._problem is None else CutGraph(graph)
         if cut is None:
@@ -206,7 +217,15 @@ class GraphPrograms:
         if self._written and found.shares_memory([arguments[place] for place in self._written]):
             self._say("A call has its own parameters written to, and PyTorch runs it.")
             return self._graph(*arguments)
-        results = found.program(*[arguments[place] for place in self._tensors])
+        tensors = tuple([arguments[place] for place in self._tensors])
+        answer = found.answer(tensors) if self._is_fixed and not self._dispatch_modes() else None
+        if answer is None:
+            results = found.program(*tensors)
+        elif found.program.is_source(answer):
+            # The way through the program takes longer than a small graph.
+            return self._graph.forward(*arguments)
+        else:
+            results = answer(tensors, {})
         return results if self._views is None else self._views(*arguments, *results)
 
     def _why_not(self) -> str | None:

@@ -75,7 +75,7 @@ def _is_heavy(node: Node, known: Mapping[Value, Range]) -> bool:
     if rounds > _MOST_ROUNDS:
         return True
     for _, body in node.graphs():
-        if unbounded(body) and unbounded(body, carried(node, body, rounds, known)):
+        if unbounded(body) and unbounded(body, carried(node, body, known)):
             return True
         if _body_rounds(body) * rounds > _MOST_ROUNDS:
             return True

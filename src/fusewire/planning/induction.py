@@ -19,17 +19,17 @@ _MOST_ROUNDS = 4096
 _MOST_NODES = 32
 
 
-def carried(
-    node: Node, body: Graph, rounds: float, known: Mapping[Value, Range]
-) -> dict[Value, Range]:
+def carried(node: Node, body: Graph, known: Mapping[Value, Range]) -> dict[Value, Range]:
     """Find the ranges of the inputs of a loop's body, of integers that do not depend on others.
 
-    ``rounds`` is the most that there are, and ``known`` what the operands of the loop lie within.
+    ``known`` is what the operands of the loop lie within.
     """
     layout = get_op(node.op).layout
-    if node.op != "loop" or layout is None or not 0 < rounds <= _MOST_ROUNDS:
+    trips = node.inputs[0] if node.op == "loop" else None
+    if layout is None or trips is None or not 0 < known[trips].high <= _MOST_ROUNDS:
         return {}
-    found = {body.inputs[0]: Range(0, int(rounds) - 1)}
+    rounds = known[trips].high
+    found = {body.inputs[0]: Range(0, rounds - 1)}
     ends: dict[Value, Value] = {}
     for place, value in enumerate(body.inputs):
         operand = node.inputs[place + layout.skipped] if place >= len(layout.leading) else None
@@ -42,7 +42,7 @@ def carried(
         found[value] = Range(known[operand].low, known[operand].high)
         if end is not value:
             ends[value] = end
-    return _after_rounds(body, found, ends, int(rounds))
+    return _after_rounds(body, found, ends, rounds)
 
 
 def _after_rounds(

@@ -232,6 +232,18 @@ class ModuleProgram:
             return self._answered(arguments, named)
         return answer(arguments, named)
 
+    def key(self, arguments: Arguments, named: Named) -> Hashable:
+        """Return what calls have in common that are answered in the same way."""
+        return self._key(arguments, named)
+
+    def answer(self, key: Hashable) -> Answer | None:
+        """Return what answers calls of a key now; None if that must be looked for."""
+        return self._answers.get(key)
+
+    def is_source(self, answer: Answer) -> bool:
+        """Tell whether an answer is that of the source itself, and nothing else is done."""
+        return answer == self._calling.infer
+
     def _answered(self, arguments: Arguments, named: Named) -> Any:
         """Answer a call of a key that is new, or whose answer was withdrawn."""
         calling = self._calling
