@@ -137,8 +137,9 @@ def fresh(group: list[str], limit: float) -> Iterator[tuple[str, Row]]:
             alarm.cancel()
         if given < len(group):
             said.seek(0)
-            last = (said.read().strip().splitlines() or ["nothing was said"])[-1]
-            yield group[given], {"ok": False, "said": f"ended with {code}: {last[:300]}"}
+            lines = said.read().strip().splitlines() or ["nothing was said"]
+            found = f"ended with {code}: {lines[-1][:300]}"
+            yield group[given], {"ok": False, "said": found, "trace": lines[-60:]}
 
 
 def child(args: argparse.Namespace) -> None:

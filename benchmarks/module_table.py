@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 # What no table shows, and takes the most room.
-_LONG = {"steps", "samples"}
+_LONG = {"steps", "samples", "trace"}
 
 
 def write(folder: Path) -> None:
