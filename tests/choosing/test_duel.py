@@ -67,6 +67,24 @@ def test_duel_of_long_calls_ends_soon() -> None:
     assert all(runner.calls >= 2 for runner in runners.values())
 
 
+class LateSleeper(Sleeper):
+    """Sleeps from its third call on, as on a machine that others begin to use."""
+
+    def call(self, inputs: Sequence[Any]) -> list[Any]:
+        self.calls += 1
+        time.sleep(self.seconds if self.calls > 2 else 0.0)
+        return []
+
+
+def test_one_that_uses_up_the_time_of_both_is_compared_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fusewire.choosing.measure._OVERTIME", 0.0)
+    comparison = duel({"function": LateSleeper(0.1), "engine": Sleeper(0.0001)}, [], 0.1, most=0.1)
+    assert comparison.timings.keys() == {"function", "engine"}
+    assert not beats(comparison, "function", "engine")
+
+
 @pytest.mark.parametrize(
     ("noise", "other", "is_beaten"),
     [(0.0, 1.01, True), (0.1, 1.05, False), (0.1, 1.2, True), (9.0, 1.2, False), (9.0, 1.3, True)],

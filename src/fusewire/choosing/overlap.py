@@ -162,6 +162,9 @@ class Overlap:
             self.notes.append(f"Nothing runs at the same time: {error}")
             return None
         timings, name = comparison.timings, sequential.name
+        if timings.keys() != trials.keys():
+            self.notes.append("Nothing runs at the same time: the budget was used up before.")
+            return None
         best = min((x for x in timings if x != name), key=lambda x: timings[x].median)
         is_faster = leads(comparison, best, name)
         # What is kept comes first.
