@@ -118,7 +118,8 @@ def serving(
 ) -> Iterator[Served]:
     port, grpc_port = free_port(), free_port()
     command = [*command, "--port", str(port), "--grpc-port", str(grpc_port)]
-    process = subprocess.Popen(command, env={**os.environ, **(environment or {})})
+    given = {**os.environ, **(environment or {})}
+    process = subprocess.Popen(command, env=given, start_new_session=True)
     try:
         wait_ready(port, process, health)
         yield Served(process, port, grpc_port)
@@ -129,6 +130,9 @@ def serving(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        # LitServe leaves its workers behind.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def wait_ready(

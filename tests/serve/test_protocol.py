@@ -58,6 +58,20 @@ def test_rest_client_of_triton_works_unmodified(served: Any, rows: Any, program:
         np.testing.assert_array_equal(packed.as_numpy("output"), found)
 
 
+def test_half_a_pair_of_surrogates_comes_back_as_it_was_sent(served: Any, program: Any) -> None:
+    rows = np.linspace(-1, 1, 256, dtype=np.float32).reshape(1, 256)
+    given = {"name": "x", "datatype": "FP32", "shape": [1, 256], "data": rows.tolist()}
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{served.port}/v2/models/mlp/infer",
+        json.dumps({"id": "\ud800", "inputs": [given]}).encode(),
+    )
+    with urllib.request.urlopen(request) as answer:
+        found = json.loads(answer.read())
+    assert found["id"] == "\ud800"
+    listed = np.array(found["outputs"][0]["data"], np.float32).reshape(1, -1)
+    np.testing.assert_allclose(listed, program(rows), rtol=1e-4, atol=1e-5)
+
+
 def test_grpc_client_of_triton_works_unmodified(served: Any, rows: Any, program: Any) -> None:
     import tritonclient.grpc as grpc
 

@@ -133,11 +133,12 @@ def _listed_strings(data: Any, count: int, name: str) -> Array:
     return array
 
 
-def write_listed(array: Array) -> list[Any]:
-    """Write a tensor as a flat list for JSON."""
+def write_listed(array: Array) -> Array | list[str]:
+    """Give a tensor as what orjson writes as a flat list; ValueError if JSON cannot hold it."""
     if array.dtype == object:
         return [str(item) for item in array.flat]
-    if array.dtype.kind == "V" or array.dtype.name == "bfloat16":
+    if array.dtype.kind == "V" or array.dtype.name in ("bfloat16", "float16"):
         array = array.astype(np.float32)
-    listed: list[Any] = array.reshape(-1).tolist()
-    return listed
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError("NaN and infinity are not numbers of JSON")
+    return np.ascontiguousarray(array).reshape(-1)

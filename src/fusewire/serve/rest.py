@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
+import orjson
 
 from fusewire.errors import (
     FusewireError,
@@ -441,33 +442,31 @@ def _described(
             parts.append(write_raw(array))
             row["parameters"] = {"binary_data_size": len(parts[-1])}
         else:
-            row["data"] = write_listed(array)
+            try:
+                row["data"] = write_listed(array)
+            except ValueError:
+                raise NotJsonError(
+                    f"The output {port.name} has NaN or infinity, which are not numbers of JSON. "
+                    'Ask for it as binary data: "parameters": {"binary_data": true}.'
+                ) from None
         rows.append(row)
     said: dict[str, Any] = {"model_name": model.config.name, "model_version": generation.version}
     if asked.id is not None:
         said["id"] = asked.id
     said["outputs"] = rows
-    try:
-        header = json.dumps(said, separators=(",", ":"), allow_nan=False).encode()
-    except ValueError:
-        raise _not_json(asked, generation, chosen) from None
+    header = _json(said)
     if not parts:
         return [_JSON], [header]
     return [_BINARY, (_LENGTH, b"%d" % len(header))], [header, *parts]
 
 
-def _not_json(asked: _Asked, generation: Generation, chosen: Sequence[Array]) -> NotJsonError:
-    """Name the first output that JSON cannot hold."""
-    pairs = zip(asked.outputs, chosen, strict=True)
-    names = [
-        generation.outputs[place].name
-        for (place, is_binary), array in pairs
-        if not is_binary and not np.isfinite(array.astype(np.float64)).all()
-    ]
-    return NotJsonError(
-        f"The output {names[0]} has NaN or infinity, which are not numbers of JSON. Ask for it as "
-        'binary data: "parameters": {"binary_data": true}.'
-    )
+def _json(said: dict[str, Any]) -> bytes:
+    """Write an answer; numbers of tensors take most of the time that it takes."""
+    try:
+        return orjson.dumps(said, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:
+        # A text has half of a pair of surrogates, which only an escape can write.
+        return json.dumps(said, separators=(",", ":"), default=np.ndarray.tolist).encode()
 
 
 def _refuse_constant(name: str) -> None:
