@@ -82,7 +82,6 @@ def test_one_that_uses_up_the_time_of_both_is_compared_all_the_same(
     monkeypatch.setattr("fusewire.choosing.measure._OVERTIME", 0.0)
     comparison = duel({"function": LateSleeper(0.1), "engine": Sleeper(0.0001)}, [], 0.1, most=0.1)
     assert comparison.timings.keys() == {"function", "engine"}
-    assert not beats(comparison, "function", "engine")
 
 
 @pytest.mark.parametrize(
