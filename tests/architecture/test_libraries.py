@@ -41,6 +41,7 @@ FOLDERS = {
     "obstore": ("store.transport",),
     "ray": ("ray", "serve.ray"),
     "pyarrow": ("ray",),
+    "orjson": ("serve",),
     "starlette": ("serve",),
     "uvicorn": ("serve",),
     "uvloop": ("serve",),
