@@ -73,8 +73,9 @@ def follow(nodes: Sequence[Node], known: dict[Value, Range], *, is_exact: bool =
                 told = _told(node, value, operands)
                 told = replace(told, is_size=False) if told and is_exact else told
                 known[value] = told if told and told.within(whole.low, whole.high) else whole
-            elif most := _most_whole(value):
-                told = _told(node, value, operands) if _makes_whole(node) else None
+            # Few floats are made of integers: the rest of a graph takes no time here.
+            elif any(operands) and _makes_whole(node) and (most := _most_whole(value)):
+                told = _told(node, value, operands)
                 if told and told.within(-most, most):
                     known[value] = replace(told, is_size=False)
 
