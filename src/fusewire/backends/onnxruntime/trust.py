@@ -44,6 +44,9 @@ WRONG: Mapping[str, Mapping[str, Collection[str]]] = {
         **dict.fromkeys(("dft", "istft"), _FLOATS),
         **dict.fromkeys(("coo_to_dense", "csr_to_dense", "dense_to_coo", "dense_to_csr"), _ALL),
         "max_pool_with_indices": _ALL,
+        # The largest of infinities is 3.4e38, and what infinity leaves of a number NaN.
+        **dict.fromkeys(("reduce_max", "reduce_min"), ("float32",)),
+        "remainder": _FLOATS,
         # Compress of it ends the process: it divides by zero.
         "compress": _ALL,
         # What runs backwards is not empty.
@@ -56,6 +59,13 @@ WRONG: Mapping[str, Mapping[str, Collection[str]]] = {
         # Written with bits of uint32.
         **dict.fromkeys(_RANDOM, _ALL),
     }
+}
+# Ops that a provider does not run, or gets wrong, where a tensor has no elements.
+EMPTY: Mapping[str, Collection[str]] = {
+    OPENVINO: (
+        *("split", "slice", "dynamic_slice", "dynamic_full"),
+        *("nonzero", "scatter_nd", "loop"),
+    )
 }
 
 
@@ -90,10 +100,16 @@ def _is_part(node: Node) -> bool:
     return any(a != b for at, (a, b) in enumerate(zip(data, indices, strict=True)) if at != axis)
 
 
+def _passes_through(node: Node) -> bool:
+    """Tell whether a branch returns something that it is given, as it is."""
+    return any(value in body.inputs for _, body in node.graphs() for value in body.outputs)
+
+
 # Of the same version.
 MISTAKES: Mapping[str, Sequence[Mistake]] = {
     OPENVINO: (
         Mistake("pad", lambda node: len(node.operands) > 1, "pads with 0, whatever it is given"),
+        Mistake("cond", _passes_through, "does not return what a branch is given as it is"),
         Mistake("dynamic_slice", lambda node: node.inputs[3] is not None, "slices without steps"),
         Mistake("gather_elements", _is_part, "wants an index for each element of other axes"),
         Mistake("resize", _attribute("exclude_outside", True), "includes what is outside"),
@@ -128,7 +144,7 @@ def provider_refusal(provider: Provider, node: Node) -> str | None:
             return f"{provider.name} {foreign[found[0]]}."
         if found := sorted(dtypes & set(wrong.get(inner.op, ()))):
             return f"{provider.name} is not right for {inner.op} of {', '.join(found)}."
-        if provider.name == OPENVINO and any(map(_is_empty, types)):
+        if inner.op in EMPTY.get(provider.name, ()) and any(map(_is_empty, types)):
             return f"{provider.name} does not run {inner.op} where a tensor has no elements."
         for mistake in MISTAKES.get(provider.name, ()):
             if mistake.op == inner.op and mistake.applies(inner):
