@@ -454,3 +454,23 @@ def test_weight_that_the_engine_transposes_is_read_in_its_new_order() -> None:
     turned = transpose(add(transpose(x, perm=(0, 2, 1)), constant(weight)), perm=(0, 2, 1))
     (found,) = ready(graph_of([x], relu(turned)))(given)
     np.testing.assert_array_equal(found, np.maximum(given + weight.T, 0))
+
+
+def test_outputs_of_dynamic_sizes_are_written_to_memory_that_is_given() -> None:
+    x = Value(TensorType(float32, (symbol("n"), 4)), "x")
+    graph = Graph([x], [add(x, x), nonzero(x)])
+    session = BACKEND.load(BACKEND.compile(graph, CPU, Config()), CPU, {})
+    given, place = np.ones((3, 4), np.float32), np.zeros((3, 4), np.float32)
+    found = session.run_into([given], [place, np.zeros((12, 2), np.int64)]).wait()
+    # Nothing tells how many elements are nonzero.
+    assert found[0] is not place
+    graph = Graph([x], [add(x, x)])
+    session = BACKEND.load(BACKEND.compile(graph, CPU, Config()), CPU, {})
+    for turn in (1.0, 2.0):
+        (made,) = session.run_into([given * turn], [place]).wait()
+        assert made is place
+        np.testing.assert_array_equal(place, given * turn * 2)
+    # Of another size: it is new.
+    (made,) = session.run_into([given[:2]], [place]).wait()
+    assert np.shape(made) == (2, 4)
+    np.testing.assert_array_equal(place, given * 4)

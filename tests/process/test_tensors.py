@@ -47,6 +47,25 @@ def test_values_are_read_as_they_were_written() -> None:
     assert is_same([read(memory, layout) for layout in header.layouts], VALUES)
 
 
+def test_what_was_written_in_place_is_not_copied_and_can_be_taken_away() -> None:
+    memory = bytearray(256)
+    places = [np.ndarray((4,), np.float32, memory, start) for start in (0, 64)]
+    places[0][...] = 1.0
+    # The second output is the first once more, and the third is new.
+    packed = PackedValues([places[0], places[0], np.full(4, 3.0, np.float32)])
+    assert packed.is_plain
+    assert [place.start for place in packed.places] == [0, 64, 128]
+    packed.copy_to(memory, 0, places)
+    found = np.frombuffer(memory, np.float32)
+    assert [found[0], found[16], found[32]] == [1.0, 1.0, 3.0]
+    packed.take_away(places)
+    places[0][...] = 9.0
+    packed.copy_to(memory, 0)
+    assert found[0] == 1.0
+    assert not PackedValues([None]).is_plain
+    assert not PackedValues([np.array(["a"], object)]).is_plain
+
+
 def test_other_values_are_refused() -> None:
     for value in (3, "text", np.zeros(2, "M8[s]")):
         with pytest.raises(EngineGarbage, match="expected an array"):

@@ -43,6 +43,34 @@ def test_programs_answer_as_they_do_in_this_process(engine: str) -> None:
     assert all(contact.is_isolated for contact in program.why().contacts)
 
 
+@pytest.mark.parametrize("engine", ["reference", "onnxruntime"])
+def test_large_outputs_stay_as_they_were_returned(engine: str) -> None:
+    spec = fw.Spec(("n", 4), "float32")
+    program = fw.compile(
+        lambda x: (x * 2, x[:1], x + 1), spec, backend=engine, isolate="always", cache=False
+    )
+    kept: list[Any] = []
+    for count in (60_000, 60_000, 30_000, 60_000, 60_000):
+        given = np.full((count, 4), len(kept), np.float32)
+        kept.append((given, program(given)))
+    for given, (twice, first, more) in kept:
+        np.testing.assert_array_equal(twice, given * 2)
+        np.testing.assert_array_equal(first, given[:1])
+        np.testing.assert_array_equal(more, given + 1)
+
+
+def test_sizes_that_values_decide_are_found_again_in_the_same_shapes() -> None:
+    spec = fw.Spec((300_000,), "float32")
+    program = fw.compile(
+        lambda x: (ops.nonzero(x)[0], x * 2), spec, backend="onnxruntime", isolate="always"
+    )
+    for every in (3, 3, 1, 7, 1):
+        given = (np.arange(300_000) % every == 0).astype(np.float32)
+        found, twice = program(given)
+        np.testing.assert_array_equal(np.ravel(found), np.nonzero(given)[0])
+        np.testing.assert_array_equal(twice, given * 2)
+
+
 def test_sizes_that_values_decide_are_found_again() -> None:
     spec = fw.Spec(("n",), "float32")
     program = fw.compile(ops.nonzero, spec, backend="reference", isolate="always", cache=False)

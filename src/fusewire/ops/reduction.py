@@ -53,6 +53,11 @@ def _samples(low: float = -2.0, high: float = 2.0) -> list[Sample]:
     ]
 
 
+def _extreme_samples() -> list[Sample]:
+    rows = [[-np.inf, -np.inf], [np.inf, np.inf], [-np.inf, 1.0]]
+    return [*_samples(), sample(given(rows), axes=(1,), only=FLOATS)]
+
+
 def _terms(inputs: Any, outputs: Any, attrs: Any) -> Dim:
     return size(inputs[0].shape)
 
@@ -74,6 +79,7 @@ def _reduce(
     dtypes: tuple[DType, ...],
     tolerance: Tolerance = EXACT,
     traits: tuple[Trait, ...] = (),
+    samples: Callable[[], list[Sample]] = _samples,
     **facts: Any,
 ) -> Op[Value]:
     return FAMILY.declare(
@@ -84,7 +90,7 @@ def _reduce(
         dtypes=dtypes,
         tolerance=tolerance,
         traits=(Trait.REDUCTION, *traits),
-        samples=_samples,
+        samples=samples,
         flops=_terms,
         kind=Kind.FOLD,
         **facts,
@@ -117,6 +123,7 @@ reduce_max = _reduce(
     "Take the largest over axes; NaN if any is NaN, the lowest value of the dtype if empty.",
     (bool_, *REAL),
     traits=(Trait.COUNTING,),
+    samples=_extreme_samples,
     value_range=ranges.extremes,
     symbolic=symbolic.reduced_by(symbolic.maximum),
 )
@@ -126,6 +133,7 @@ reduce_min = _reduce(
     "Take the smallest over axes; NaN if any is NaN, the highest value of the dtype if empty.",
     (bool_, *REAL),
     traits=(Trait.COUNTING,),
+    samples=_extreme_samples,
     value_range=ranges.extremes,
     symbolic=symbolic.reduced_by(symbolic.minimum),
 )

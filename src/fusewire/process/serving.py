@@ -12,7 +12,7 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from fusewire.process.codec import read_value
 from fusewire.process.frames import Blobs
 from fusewire.process.guard import CALLERS, blaming, guarded
 from fusewire.process.lifeline import watch
-from fusewire.process.tensors import Layout, PackedValues, ValueHeader, strings
+from fusewire.process.tensors import Layout, PackedValues, Place, ValueHeader, strings
 from fusewire.process.trial import backend_of, run
 from fusewire.process.worker import Job, Worker, away, settle
 
@@ -43,8 +43,11 @@ REQUEST = struct.Struct("<QQQQ")
 # The first byte of an answer.
 OUTPUTS, NO_ROOM, FAILED = range(3)
 ROOM = struct.Struct("<BQ")
-# Requests of which a lane remembers what they mean.
+# Requests of which a lane remembers what they mean, and forms of inputs of which it remembers the
+# outputs.
 _KNOWN_REQUESTS = 64
+# Room for outputs from which on an engine is asked to write them there itself.
+_LARGE = 1 << 18
 
 
 class _Request(NamedTuple):
@@ -64,6 +67,8 @@ class _Lane:
         self._requests = requests
         self._replies = replies
         self._known: dict[bytes, _Request] = {}
+        # The shapes, dtypes and places of large outputs, by executable and form of the inputs.
+        self._made: dict[bytes, list[Place]] = {}
         self._outputs = PackedValues(())
 
     def serve(self) -> None:
@@ -87,17 +92,38 @@ class _Lane:
 
     def _outputs_of(self, raw: bytes) -> bytes:
         request = self._known.get(raw) or self._read(raw)
+        given: list[Array] = []
         if request.held != "0":
-            self._outputs = self._server.run(request.held, request.inputs)
+            if request.room > _LARGE:
+                given = self._places(raw, request)
+            self._outputs = self._server.run(request.held, request.inputs, given)
         outputs = self._outputs
         if len(outputs.header) >= HEADER:
             raise EngineGarbage(f"a header of {len(outputs.header)} bytes; the limit is {HEADER}")
         if outputs.size > request.room:
+            # The parent may give the room to another call.
+            outputs.take_away(given)
             return ROOM.pack(NO_ROOM, outputs.size)
-        outputs.copy_to(self._memory, request.start)
+        outputs.copy_to(self._memory, request.start, given)
+        if request.room > _LARGE and not given:
+            self._remember(raw, outputs)
         # Engines reuse memory that nobody holds.
         self._outputs = PackedValues(())
         return bytes((OUTPUTS,)) + outputs.header
+
+    def _places(self, raw: bytes, request: _Request) -> list[Array]:
+        """Return the memory where outputs of such a request belong, if they are as before."""
+        made = self._made.get(_form(raw), ())
+        return [
+            np.ndarray(place.shape, place.dtype, self._memory, request.start + place.start)
+            for place in made
+        ]
+
+    def _remember(self, raw: bytes, outputs: PackedValues) -> None:
+        if outputs.is_plain:
+            if len(self._made) >= _KNOWN_REQUESTS:
+                self._made.clear()
+            self._made[_form(raw)] = outputs.places
 
     def _read(self, raw: bytes) -> _Request:
         held, inputs, start, room = REQUEST.unpack_from(raw)
@@ -121,6 +147,11 @@ class _Lane:
         if layout.dtype.kind == "string":
             return strings(layout, np.ndarray((layout.size,), np.uint8, self._memory, at))
         return np.ndarray(layout.shape, layout.dtype.numpy, self._memory, at)
+
+
+def _form(raw: bytes) -> bytes:
+    """Return the executable of a request, and what its inputs are, wherever they lie."""
+    return raw[:8] + raw[REQUEST.size :]
 
 
 class Server(Worker):
@@ -170,12 +201,12 @@ class Server(Worker):
     def name(self) -> str:
         return self._reference if self._backend is None else self._backend.info.name
 
-    def run(self, held: str, inputs: list[HostValue]) -> PackedValues:
-        """Run an executable, and describe its outputs."""
+    def run(self, held: str, inputs: list[HostValue], places: Sequence[Array] = ()) -> PackedValues:
+        """Run an executable, perhaps to memory that is given, and describe its outputs."""
         name, executable = self._held[held]
         # What is interpreted ends by itself, and the child lives on.
         with limited(self._limits):
-            outputs = guarded(name, "run", "a region", run, executable, inputs)
+            outputs = guarded(name, "run", "a region", run, executable, inputs, places)
         with blaming(name, "run", "a region"):
             return PackedValues(outputs)
 

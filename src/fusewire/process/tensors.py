@@ -38,6 +38,14 @@ class Tensor(NamedTuple):
     size: int
 
 
+class Place(NamedTuple):
+    """What an array is, and the bytes before it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    start: int
+
+
 # A tensor, several, or nothing.
 Layout: TypeAlias = "Tensor | list[Layout] | None"
 
@@ -47,6 +55,8 @@ class PackedValues:
 
     def __init__(self, values: Sequence[HostValue]) -> None:
         self.arrays: list[tuple[Array, np.dtype[Any], int]] = []
+        # Whether all are tensors of numbers.
+        self.is_plain = True
         self.size = 0
         self._parts: list[bytes] = []
         for value in values:
@@ -55,8 +65,10 @@ class PackedValues:
 
     def _write(self, value: HostValue) -> None:
         if value is None:
+            self.is_plain = False
             self._parts.append(_COUNT.pack(_NONE, 0))
         elif isinstance(value, list):
+            self.is_plain = False
             self._parts.append(_COUNT.pack(_LIST, len(value)))
             for item in value:
                 self._write(item)
@@ -74,6 +86,7 @@ class PackedValues:
             raise EngineGarbage(f"expected an array of a supported dtype: {error}") from None
         kind, shape, numpy = _TENSOR, array.shape, of.numpy
         if of is string:
+            self.is_plain = False
             kind, array = _STRINGS, write_words(array)
             numpy = array.dtype
         if len(shape) > _MAX_RANK:
@@ -83,10 +96,25 @@ class PackedValues:
         self.arrays.append((array, numpy, self.size))
         self.size += aligned(array.nbytes)
 
-    def copy_to(self, memory: Any, offset: int) -> None:
-        """Copy the arrays to memory that has room for them."""
-        for array, numpy, start in self.arrays:
-            np.copyto(np.ndarray(array.shape, numpy, memory, offset + start), array)
+    @property
+    def places(self) -> list[Place]:
+        """Where each array goes."""
+        return [Place(array.shape, numpy, start) for array, numpy, start in self.arrays]
+
+    def copy_to(self, memory: Any, offset: int, written: Sequence[Array] = ()) -> None:
+        """Copy the arrays to memory that has room for them; some may be its own already."""
+        own = {id(array): place for place, array in enumerate(written)}
+        for place, (array, numpy, start) in enumerate(self.arrays):
+            if own.get(id(array)) != place:
+                np.copyto(np.ndarray(array.shape, numpy, memory, offset + start), array)
+
+    def take_away(self, written: Sequence[Array]) -> None:
+        """Copy what lies in memory of the caller's."""
+        own = set(map(id, written))
+        self.arrays = [
+            (array.copy() if id(array) in own else array, numpy, start)
+            for array, numpy, start in self.arrays
+        ]
 
 
 class ValueHeader:

@@ -21,6 +21,7 @@ from fusewire.contract.backend import (
     Device,
     Event,
     Executable,
+    Held,
     Slot,
 )
 from fusewire.contract.buffer import Buffer
@@ -191,7 +192,7 @@ def filled(backend: Backend, artifact: Artifact, device: Device) -> list[Buffer]
 
 
 def run(
-    executable: Executable, inputs: Sequence[HostValue], outputs: Sequence[Buffer] = ()
+    executable: Executable, inputs: Sequence[HostValue], outputs: Sequence[Held] = ()
 ) -> list[HostValue]:
     """Run once, perhaps to memory that is given, and copy outputs from the device to the host."""
     event: object = executable.run_into(inputs, outputs) if outputs else executable.run(inputs)

@@ -102,7 +102,8 @@ class PlainSession(ProfiledSession, Executable):
         self._sized: dict[tuple[tuple[int, ...], ...], SmallSession | None] = {}
         # The shapes of the last call that nothing was bound for.
         self._last: tuple[tuple[int, ...], ...] = ()
-        self._may_keep = self._may_bind and _is_told(edges)
+        self._is_told = _is_told(edges)
+        self._may_keep = self._may_bind and self._is_told
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -160,8 +161,20 @@ class PlainSession(ProfiledSession, Executable):
 
     def run_into(self, inputs: Sequence[Held], outputs: Sequence[Held]) -> Event:
         """Run with outputs in memory of the caller's, where its shape is that of the output."""
-        pairs = enumerate(outputs) if self._may_bind else ()
-        return self._run_bound(inputs, {i: x for i, x in pairs if _can_hold(x, self._made[i])})
+        if not self._may_bind:
+            return self.run(inputs)
+        made = self._made_for(inputs)
+        pairs = enumerate(outputs)
+        return self._run_bound(inputs, {i: x for i, x in pairs if _can_hold(x, made[i])})
+
+    def _made_for(self, inputs: Sequence[Any]) -> Sequence[Slot]:
+        """Say what the outputs are for such inputs, as far as that can be told."""
+        if not self._is_told:
+            return self._made
+        sizes: dict[Symbol, int] = {}
+        for (_, slot), array in zip(self._edges.inputs, inputs, strict=True):
+            bind_alone(slot.dims, array.shape, sizes)
+        return [_sized(edge, sizes)[1] for edge in self._edges.outputs]
 
     def _run_bound(self, inputs: Sequence[Held], targets: Mapping[int, Any]) -> Event:
         if not targets:

@@ -1,0 +1,103 @@
+"""The child of a service: engines write large outputs to the memory that their callers read."""
+
+import mmap
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from fusewire.contract.backend import Done, Event, Executable, Held
+from fusewire.process.serving import (
+    HEADER,
+    LANE_BYTES,
+    NO_ROOM,
+    OUTPUTS,
+    REQUEST,
+    Server,
+    _Lane,
+)
+from fusewire.process.tensors import PackedValues
+
+X = np.arange(100_000, dtype=np.float32)
+
+
+@final
+class _Doubling(Executable):
+    """Writes to memory of the caller's where it fits; returns more than asked if told to."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.times = 1
+
+    @property
+    def is_reentrant(self) -> bool:
+        return True
+
+    def run(self, inputs: Sequence[Held]) -> Event:
+        return Done([np.tile(np.asarray(inputs[0]) * 2, self.times)])
+
+    def run_into(self, inputs: Sequence[Held], outputs: Sequence[Held]) -> Event:
+        (made,) = self.run(inputs).wait()
+        (place,) = outputs
+        assert isinstance(place, np.ndarray)
+        if place.shape != np.shape(made):
+            return Done([made])
+        place[...] = made
+        self.written += 1
+        return Done([place])
+
+
+class _Child:
+    """A lane that is asked in this process, over memory that nobody shares."""
+
+    def __init__(self) -> None:
+        self.memory = mmap.mmap(-1, LANE_BYTES + (8 << 20))
+        self.executable = _Doubling()
+        server = Server(
+            "fusewire.backends.reference.engine:ReferenceBackend", 0, 0, self.memory, []
+        )
+        server._held["1"] = ("doubling", self.executable)
+        self.lane = _Lane(server, 0, -1, -1)
+        self.start = LANE_BYTES
+        self.packed = PackedValues([X])
+        self.packed.copy_to(self.memory, self.start)
+
+    def asked(self, held: int, place: int, room: int) -> bytes:
+        header = self.packed.header if held else b""
+        return self.lane._outputs_of(REQUEST.pack(held, self.start, place, room) + header)
+
+    def found(self, place: int, count: int = X.size) -> Any:
+        return np.ndarray((count,), np.float32, self.memory, place)
+
+
+def test_outputs_of_known_shapes_are_written_in_place() -> None:
+    child, room = _Child(), 1 << 20
+    for turn in range(3):
+        # Wherever the room is, shapes are what they were.
+        place = child.start + (1 + turn) * room
+        assert child.asked(1, place, room)[0] == OUTPUTS
+        np.testing.assert_array_equal(child.found(place), X * 2)
+        assert child.executable.written == turn
+
+
+def test_outputs_that_need_more_room_are_returned_in_it() -> None:
+    child, room = _Child(), 1 << 20
+    place = child.start + room
+    child.asked(1, place, room)
+    child.executable.times = 3
+    assert child.asked(1, place, room)[0] == NO_ROOM
+    child.found(place)[...] = -1.0
+    assert child.asked(0, place + room, 3 * room)[0] == OUTPUTS
+    np.testing.assert_array_equal(child.found(place + room, 3 * X.size), np.tile(X * 2, 3))
+    child.executable.times = 1
+    assert child.asked(1, place, room)[0] == OUTPUTS
+    np.testing.assert_array_equal(child.found(place), X * 2)
+    assert child.executable.written == 1
+
+
+def test_small_outputs_are_copied() -> None:
+    child = _Child()
+    child.packed = PackedValues([X[:8]])
+    for _ in range(3):
+        assert child.asked(1, HEADER, 1 << 12)[0] == OUTPUTS
+    assert child.executable.written == 0
