@@ -19,6 +19,7 @@ from fusewire.choosing.judge import FURTHER, SPECIAL, Judge, Judgement, Run, inp
 from fusewire.errors import StoreError
 from fusewire.ir.graph import Graph, Value
 from fusewire.ops.interpret import Interpreter, type_of
+from fusewire.ops.limits import RunLimits
 
 X = np.linspace(-2.0, 3.0, 48, dtype=np.float32).reshape(6, 8)
 
@@ -202,6 +203,45 @@ def test_oracle_of_a_set_is_made_once_for_all_threads(monkeypatch: pytest.Monkey
     for thread in threads:
         thread.join()
     assert len(made) == 1
+
+
+def test_oracle_waits_while_others_are_timed() -> None:
+    def deep(x: Any) -> Any:
+        for _ in range(60):
+            x = np.tanh(x @ np.full((300, 300), 0.01, np.float32))
+        return x
+
+    x = np.ones((300, 300), np.float32)
+    judge = Judge(fw.trace(deep, x), [x], limits=RunLimits(seconds=60.0))
+    thread = threading.Thread(target=judge.prepare)
+    thread.start()
+    time.sleep(0.05)
+    with judge.paused():
+        assert judge._is_waiting.is_set()
+        before = time.process_time()
+        time.sleep(0.5)
+        # Nobody works meanwhile; threads of a product spin for a moment.
+        assert time.process_time() - before < 0.3
+        assert thread.is_alive()
+    thread.join()
+    assert not judge._is_waiting.is_set()
+    assert judge._waited > 0.25
+    alone = Judge(judge.graph, [x])
+    alone.prepare()
+    # What it waited for is not what an oracle costs.
+    assert judge.cost < 20 * alone.cost + 0.2
+    assert judge.judge(honest(judge.graph)).status == "right"
+
+
+def test_oracle_that_waits_can_be_stopped() -> None:
+    graph = softmax_graph()
+    judge = Judge(graph, [X])
+    with judge.paused():
+        thread = threading.Thread(target=judge.prepare)
+        thread.start()
+        judge.stop()
+        thread.join(10.0)
+        assert not thread.is_alive()
 
 
 def test_inputs_are_drawn_when_they_are_first_judged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,22 @@ def test_of_those_that_take_as_long_the_preferred_one_is_taken() -> None:
     assert found.ties == ("c",)
     assert found.noise == 0
     assert set(found.timings) == {"a", "b", "c"}
+
+
+@pytest.mark.usefixtures("quiet")
+def test_if_time_is_short_the_one_that_is_expected_to_be_quickest_is_timed() -> None:
+    times = {"preferred": 1.2, "slow": 2.0, "quick": 0.9}
+
+    def sleeping(seconds: float) -> Contender:
+        def run(count: int) -> list[float]:
+            time.sleep(seconds)
+            return [seconds] * count
+
+        return Contender(run)
+
+    found = compare({n: sleeping(t) for n, t in times.items()}, 0.01, expected=times.__getitem__)
+    assert found.fastest == "quick"
+    assert "slow" not in found.timings
 
 
 @pytest.mark.usefixtures("quiet")

@@ -6,6 +6,7 @@ inputs. It must never ask another engine what is right.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import math
@@ -26,7 +27,7 @@ from fusewire.numerics.deviation import Deviation
 from fusewire.numerics.judge import Alone, Verdict, summary
 from fusewire.numerics.oracle import Oracle
 from fusewire.ops.interpret import Interpreter
-from fusewire.ops.limits import RunLimits, limited
+from fusewire.ops.limits import RunLimits, limited, meter
 from fusewire.ops.sample import HostValue
 from fusewire.rewrite.roles import Role, roles
 
@@ -39,6 +40,8 @@ REPEATED_SECONDS = 2.0
 FURTHER_SECONDS = 0.25
 # Why a set is left out that the budget does not reach.
 _LATE = "no time was left"
+# Seconds in which an oracle that is to wait reaches the end of a node, and between two looks.
+_PATIENCE, _TICK = 1.0, 0.01
 # What the reference raises if a graph does not take some inputs.
 _UNFIT = (FusewireError, ValueError, LookupError, ArithmeticError)
 
@@ -152,6 +155,10 @@ class Judge:
         self._unfits: dict[Kind, str] = {}
         self._lock = threading.Lock()
         self._is_stopped = threading.Event()
+        # Whether oracles may be made now, whether one waits for that, and for how long they did.
+        self._may_go_on, self._is_waiting = threading.Event(), threading.Event()
+        self._may_go_on.set()
+        self._waited = 0.0
         # Seconds that the slowest oracle took; 0 before the first.
         self.cost = 0.0
 
@@ -162,8 +169,37 @@ class Judge:
     def stop(self) -> None:
         """End the work of an oracle that another thread makes: nobody will ask it."""
         self._is_stopped.set()
+        self._may_go_on.set()
+
+    @contextlib.contextmanager
+    def paused(self, patience: float = _PATIENCE) -> Iterator[None]:
+        """Have an oracle that another thread makes wait: it takes a core from what is timed.
+
+        It stops between two nodes; one that takes longer than ``patience`` is not waited for.
+        """
+        self._may_go_on.clear()
+        end = time.monotonic() + patience
+        while self._lock.locked() and time.monotonic() < end:
+            if self._is_waiting.wait(_TICK):
+                break
+        try:
+            yield
+        finally:
+            self._may_go_on.set()
+
+    def _wait(self) -> None:
+        start = time.monotonic()
+        self._is_waiting.set()
+        self._may_go_on.wait()
+        self._is_waiting.clear()
+        waited = time.monotonic() - start
+        self._waited += waited
+        if (run := meter()) is not None:
+            run.allow(waited)
 
     def _check(self) -> None:
+        if not self._may_go_on.is_set():
+            self._wait()
         if self._is_stopped.is_set():
             raise BudgetError("the comparison has ended.")
         if self._is_late:
@@ -193,9 +229,10 @@ class Judge:
         if start + (0.0 if is_first else 1.2 * self.cost) >= min(self.deadline, self.end):
             # Not cached: the deadline may be moved.
             return _LATE
+        waited = self._waited
         with limited(self.limits, self._check):
             oracle = self._oracles[inputs.kind] = self._make_oracle(inputs)
-        self.cost = max(self.cost, time.monotonic() - start)
+        self.cost = max(self.cost, time.monotonic() - start - (self._waited - waited))
         return oracle
 
     def _make_oracle(self, inputs: InputSet) -> Oracle | Alone | str:

@@ -202,7 +202,8 @@ class Race:
     def _run(self, candidates: Iterable[Candidate | Unfit]) -> RaceResult:
         self._try_all(candidates)
         self._try_joined()
-        self._learning.join(left_until(self._budget.judging_ends))
+        if self._is_thorough or any(map(self._is_reduced, self._trials)):
+            self._learning.join(left_until(self._budget.judging_ends))
         self._check_reduced()
         if self._is_thorough:
             self._check_all(self._budget.end(_JUDGING_FIRST))
@@ -605,9 +606,14 @@ class Race:
             }
             seconds = self._seconds_for_timing() if len(fit) > 1 else _ALONE
             try:
-                comparison = compare(
-                    contenders, seconds, lambda name: self._progress(f"timing {name}"), *self._close
-                )
+                with self._judge.paused():
+                    comparison = compare(
+                        contenders,
+                        seconds,
+                        lambda name: self._progress(f"timing {name}"),
+                        *self._close,
+                        expected=self._first_run,
+                    )
                 if comparison.timings.keys() == fit.keys():
                     self._findings.keep_times(candidates, comparison)
                 return self._record_times(comparison)
