@@ -16,7 +16,7 @@ import fusewire as fw
 from fusewire.contract.backend import Refusal
 from fusewire.contract.region import build, first_device
 from fusewire.dtypes import float32
-from fusewire.ir.dims import unbacked
+from fusewire.ir.dims import symbol, unbacked
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.elementwise import tanh
@@ -58,6 +58,32 @@ def test_wide_integers_are_exact_or_refused() -> None:
     x = np.array([2**40 + 1, -(2**50)], np.int64)
     program = fw.compile(lambda v: v + v, x, backend=NAME, fallback="allow")
     np.testing.assert_array_equal(program(x), x + x)
+
+
+@pytest.mark.parametrize("rows", [200, symbol("n")])
+def test_large_outputs_are_written_to_memory_that_is_given(rows: Any) -> None:
+    backend, x = REGISTRY.backends.get(NAME), Value(TensorType(float32, (rows, 200)), "x")
+    executable = build(backend, Graph([x], [tanh(x)]), CPU)
+    place = np.zeros((200, 200), np.float32)
+    kept = []
+    for turn in range(4):
+        given = np.full((200, 200), turn, np.float32)
+        # One call in two has memory of its own.
+        event = executable.run([given]) if turn % 2 else executable.run_into([given], [place])
+        (made,) = event.wait()
+        # What is dynamic is known to be large after the first run.
+        assert (made is place) is (turn % 2 == 0 and (turn > 0 or rows == 200))
+        kept.append((made, np.tanh(given)))
+        np.testing.assert_allclose(made, np.tanh(given), rtol=1e-6)
+    for made, right in kept:
+        if made is not place:
+            np.testing.assert_allclose(made, right, rtol=1e-6)
+    # Memory that cannot hold it is left alone.
+    for other in (place.T, place.astype(np.float64), np.zeros((100, 200), np.float32)):
+        before = other.copy()
+        (made,) = executable.run_into([np.ones((200, 200), np.float32)], [other]).wait()
+        assert made is not other
+        np.testing.assert_array_equal(other, before)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (200, 200)])

@@ -72,6 +72,14 @@ class Right(fd.Extension):
 class Odd(fd.Extension):
     lowerings = {"judged_ops.plus": lambda node: _odd}
 
+def _even(x):
+    if x.shape[-1] % 2:
+        raise ValueError("it takes even sizes")
+    return x + 1
+
+class Even(fd.Extension):
+    lowerings = {"judged_ops.plus": lambda node: _even}
+
 class Softmax(fd.Extension):
     # Wrong from so many elements on.
     most = 300
@@ -189,6 +197,17 @@ def test_kernel_for_any_size_is_judged_at_another_size(installed: Install) -> No
     with pytest.warns(FallbackWarning, match=r"judged_ops\.plus\(float32\[5\]\)"):
         np.testing.assert_array_equal(program(MANY[:8]), (MANY[:8] + 1) * 2)
     np.testing.assert_array_equal(program(MANY[:7]), (MANY[:7] + 1) * 2)
+
+
+def test_kernel_may_refuse_sizes_that_no_call_has(installed: Install) -> None:
+    package = installed("torch.judged", "Even")
+    program = fw.compile(
+        lambda x: package.plus(x) * 2, fw.Spec(("n",), "float32"), backend="torch", **OPTIONS
+    )
+    np.testing.assert_array_equal(program(MANY[:8]), (MANY[:8] + 1) * 2)
+    assert _engines(program) == {"torch"}
+    with pytest.warns(FallbackWarning, match="it takes even sizes"):
+        np.testing.assert_array_equal(program(MANY[:7]), (MANY[:7] + 1) * 2)
 
 
 def test_lowering_of_an_op_of_ours_is_judged_on_samples(installed: Install) -> None:

@@ -73,7 +73,12 @@ class KernelCheck:
         except FusewireError:
             # Sizes of this graph depend on each other.
             return None
-        return self._fault(other, ())
+        fault = self._fault(other, ())
+        if fault is not None and fault.code == EngineRaised.code:
+            # It may refuse sizes: a call that has one is told so.
+            note(fault.sentence)
+            return None
+        return fault
 
     def _fault(self, graph: Graph, inputs: Sequence[Held]) -> KernelFault | None:
         added = self.target.backend.added_ops

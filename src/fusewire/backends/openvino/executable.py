@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from fusewire.ir.graph import Array
 
 # Up to this many bytes a copy is cheaper than binding a tensor, which takes about 4 us.
 SMALL = 1 << 15
+# Memory of the caller's, by the place of the output that goes there.
+Given: TypeAlias = Mapping[int, Array]
+_NOTHING: Given = {}
 
 
 @final
@@ -80,6 +83,20 @@ class OpenvinoExecutable(Executable, Profiled):
         self._free.append(request)
         return outputs
 
+    def run_into(self, inputs: Sequence[Held], outputs: Sequence[Held]) -> Event:
+        """Run with large outputs in memory of the caller's, where that can hold them."""
+        pairs = zip(self._outputs, outputs, strict=True)
+        given = {place: x for place, (edge, x) in enumerate(pairs) if _can_hold(edge, x)}
+        if not given or self._kind is _Bound:
+            return self.run(inputs)
+        try:
+            request = self._free.pop()
+        except IndexError:
+            request = self._request()
+        found = request.run(inputs, given)
+        self._free.append(request)
+        return Done(found)
+
     def begin_profile(self) -> None:
         """Compile the second model, unless it is there."""
         with self._lock:
@@ -133,6 +150,15 @@ def _is_placed(edge: Edge) -> bool:
     return edge.is_static and edge.bytes > SMALL and edge.show is None
 
 
+def _can_hold(edge: Edge, array: Any) -> bool:
+    """Tell whether an output may be written to an array, if it has the right shape."""
+    if edge.show is not None or not isinstance(array, np.ndarray) or array.nbytes <= SMALL:
+        return False
+    flags = array.flags
+    is_plain = flags.c_contiguous and flags.writeable and flags.aligned
+    return is_plain and array.dtype == edge.storage.carrier
+
+
 class _Bound:
     """One request for small tensors of known shapes: all that it reads and writes stays bound."""
 
@@ -150,7 +176,7 @@ class _Bound:
             request.set_output_tensor(place, _tensor(edge.storage, array))
             self._made.append((array, edge.show))
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
+    def run(self, inputs: Sequence[Any], given: Given = _NOTHING) -> list[Any]:
         """Copy in, infer, copy out."""
         for place, (target, show) in enumerate(self._taken):
             x = inputs[place] if show is None else show(inputs[place])
@@ -175,10 +201,10 @@ class _Request:
         # Which outputs are large, as far as is known: those get memory of their own.
         self._large = [edge.bytes > SMALL for edge in outputs]
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """Bind what is new, infer, and take the outputs."""
+    def run(self, inputs: Sequence[Any], given: Given = _NOTHING) -> list[Any]:
+        """Bind what is new, infer, and take the outputs; some may go to memory that is given."""
         self._take(inputs)
-        fresh = self._fresh(inputs) if True in self._large else {}
+        fresh = self._fresh(inputs, given) if True in self._large else {}
         values = self._request.infer(share_outputs=True).values()
         found = [self._taken(place, value, fresh.get(place)) for place, value in enumerate(values)]
         for place, value in enumerate(found):
@@ -204,7 +230,7 @@ class _Request:
         self._request.set_input_tensor(place, _tensor(edge.storage, x))
         self._bound[place], self._shapes[place] = x, x.shape
 
-    def _fresh(self, inputs: Sequence[Any]) -> dict[int, Any]:
+    def _fresh(self, inputs: Sequence[Any], given: Given) -> dict[int, Any]:
         """Bind memory that will be the caller's: an array, or a tensor where the run sizes it.
 
         The engine holds it until the next run: what it writes to is in no other hand.
@@ -220,7 +246,9 @@ class _Request:
                     getattr(openvino.Type, edge.storage.edge), shape
                 )
             else:
-                found[place] = aligned_empty(shape, edge.storage.carrier)
+                own = given.get(place)
+                fits = own is not None and own.shape == shape
+                found[place] = own if fits else aligned_empty(shape, edge.storage.carrier)
                 tensor = _tensor(edge.storage, found[place])
             self._request.set_output_tensor(place, tensor)
         return found
@@ -272,13 +300,18 @@ class _Placed(_Request):
         # Where the last run wrote: mostly that is free again, and bound already.
         self._starts = [0] * len(outputs)
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
+    def run(self, inputs: Sequence[Any], given: Given = _NOTHING) -> list[Any]:
         """Bind what is new, and infer."""
         starts = self._starts
         self._take(inputs)
         found = []
         for place, make in enumerate(self._makers):
-            array, start = make()
+            own = given.get(place)
+            if own is not None and own.shape == self._outputs[place].shape:
+                # Whatever comes next is bound anew.
+                array, start, starts[place] = own, 0, -1
+            else:
+                array, start = make()
             if starts[place] != start:
                 tensor = _tensor(self._outputs[place].storage, array)
                 self._request.set_output_tensor(place, tensor)
