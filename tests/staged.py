@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
@@ -190,6 +191,9 @@ class StagedJudge:
 
     def stop(self) -> None:
         self.is_stopped = True
+
+    def paused(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def judge(self, run: Callable[[Sequence[HostValue]], list[HostValue]]) -> Judgement:
         verdicts: Sequence[Any] = self.verdicts

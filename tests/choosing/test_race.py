@@ -213,7 +213,7 @@ def test_fastest_is_judged_though_the_budget_ended(
         return judge(given)
 
     def first_run(name: str) -> float:
-        return {FAST: 9.0, SLOW: 1.0, TRUSTED: 8.0}[name]
+        return {FAST: 1.5, SLOW: 1.0, TRUSTED: 8.0}[name]
 
     monkeypatch.setattr(staged.judge, "judge", slowly)
     race = staged.race(20.0, is_thorough=True)
@@ -471,7 +471,7 @@ def test_recalled_choice_runs_on_its_device(store: Store, monkeypatch: pytest.Mo
     try:
         monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["staged", "reference"])
 
-        def second(ways: Any, *rest: object) -> Comparison:
+        def second(ways: Any, *rest: object, **more: object) -> Comparison:
             timings = {name: Timing((1.0,)) for name in ways}
             return Comparison(timings, "staged (cpu:2)", (), 0.0, 1)
 

@@ -40,7 +40,7 @@ _STOLEN, _RETAKES = 0.1, 2
 _HOPELESS, _LEAD = 1.5, 1.02
 _FIRST, _CLEAR, _MOST_ROUNDS = 3, 7, 25
 # Contenders this close to the leader reach the final, up to this number.
-_CLOSE, _FINALISTS = 1.15, 3
+CLOSE, _FINALISTS = 1.15, 3
 AGAIN = "again"
 
 
@@ -154,7 +154,7 @@ def compare(
     contenders: Mapping[str, Contender],
     seconds: float,
     progress: Callable[[str], None] = lambda name: None,
-    close: float = _CLOSE,
+    close: float = CLOSE,
     expected: Callable[[str], float] = lambda name: 0.0,
 ) -> Comparison:
     """Time contenders, given in order of preference, for about this many seconds.

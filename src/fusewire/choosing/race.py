@@ -23,7 +23,7 @@ from fusewire.choosing.blame import wrong_engines
 from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge, Judgement
-from fusewire.choosing.measure import Comparison, Contender, Timing, compare
+from fusewire.choosing.measure import CLOSE, Comparison, Contender, Timing, compare
 from fusewire.choosing.quiet import CallWatch
 from fusewire.choosing.repro import explain_fault
 from fusewire.choosing.upcoming import Upcoming
@@ -157,7 +157,7 @@ class Race:
         self._watch, self._join = watch, join
         self._memory_limit, self._bytes = memory_limit, dict[str, int]()
         self._most_outside, self._outside = max_fallback_share, dict[str, str]()
-        self._close = () if close is None else (close,)
+        self._close = CLOSE if close is None else close
         self._fit, self._unfit = list[Candidate](), list[Unfit]()
         self._rows, self._trials = dict[str, Tried](), dict[str, CandidateTrial]()
         self._wrong, self._faults = dict[str, Judgement](), list[str]()
@@ -356,7 +356,7 @@ class Race:
         if budget is not None:
             self._budget = DecisionBudget(budget, self._budget.start)
         self._wrong.clear()
-        self._close, self._least = (math.inf,), LEAST_SECONDS
+        self._close, self._least = math.inf, LEAST_SECONDS
         for candidate in candidates:
             self._fit.append(candidate)
             self._try(candidate, is_last=True)
@@ -611,7 +611,7 @@ class Race:
                         contenders,
                         seconds,
                         lambda name: self._progress(f"timing {name}"),
-                        *self._close,
+                        self._close,
                         expected=self._first_run,
                     )
                 if comparison.timings.keys() == fit.keys():

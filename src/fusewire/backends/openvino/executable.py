@@ -86,7 +86,9 @@ class OpenvinoExecutable(Executable, Profiled):
     def run_into(self, inputs: Sequence[Held], outputs: Sequence[Held]) -> Event:
         """Run with large outputs in memory of the caller's, where that can hold them."""
         pairs = zip(self._outputs, outputs, strict=True)
-        given = {place: x for place, (edge, x) in enumerate(pairs) if _can_hold(edge, x)}
+        given: dict[int, Any] = {
+            place: x for place, (edge, x) in enumerate(pairs) if _can_hold(edge, x)
+        }
         if not given or self._kind is _Bound:
             return self.run(inputs)
         try:
