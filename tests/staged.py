@@ -192,7 +192,7 @@ class StagedJudge:
     def stop(self) -> None:
         self.is_stopped = True
 
-    def paused(self) -> AbstractContextManager[None]:
+    def paused(self, latest: float) -> AbstractContextManager[None]:
         return nullcontext()
 
     def judge(self, run: Callable[[Sequence[HostValue]], list[HostValue]]) -> Judgement:

@@ -233,6 +233,32 @@ def test_oracle_waits_while_others_are_timed() -> None:
     assert judge.judge(honest(judge.graph)).status == "right"
 
 
+def test_oracle_that_waits_in_a_loop_has_its_time_all_the_same() -> None:
+    def looping(x: Any) -> Any:
+        return ops.while_(
+            x, condition=lambda v: np.sum(v) < 1e9, body=lambda v: v + np.tanh(v) + 0.01
+        )
+
+    x = np.zeros((400, 400), np.float32)
+    judge = Judge(fw.trace(looping, x), [x], limits=RunLimits(seconds=2.0))
+    thread = threading.Thread(target=judge.prepare)
+    thread.start()
+    time.sleep(0.05)
+    with judge.paused():
+        assert judge._is_waiting.is_set()
+        time.sleep(2.0)
+    time.sleep(0.2)
+    # It would be beyond its limit now.
+    assert thread.is_alive()
+    end = judge.end = time.monotonic() + 60.0
+    with judge.paused(latest=end + 0.2):
+        time.sleep(0.3)
+    assert judge.end == pytest.approx(end + 0.2)
+    judge.stop()
+    thread.join()
+    assert "longer than" not in judge.beyond
+
+
 def test_oracle_that_waits_can_be_stopped() -> None:
     graph = softmax_graph()
     judge = Judge(graph, [X])

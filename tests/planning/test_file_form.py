@@ -151,3 +151,26 @@ def test_an_option_of_the_user_keeps_the_file_away(tmp_path: Path) -> None:
         )
         forms = [x.form for x in found if isinstance(x, Candidate)]
         assert ("file" in forms) is has_file
+
+
+@pytest.mark.parametrize(("of", "is_early"), [("float16", True), ("float32", False)])
+def test_a_file_in_narrow_floats_comes_right_after_its_engine(
+    of: str, is_early: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.onnx"
+    nodes = [helper.make_node("Relu", ["x"], ["half"]), helper.make_node("Neg", ["half"], ["y"])]
+    onnx.save(model(graph(nodes, {"x": (of, [3])}, ["y"]), 17), path)
+    session, reading = Session(), ModelSource(path).read()
+    targets = [x for engine in ENGINES for x in session.context.finder.targets(engine)]
+    found = candidates(
+        session.rewrite(reading.graph),
+        targets,
+        reference_target(),
+        Config(),
+        may_fall_back=True,
+        file=reading.file,
+    )
+    names = [x.name for x in found if isinstance(x, Candidate)]
+    assert names[0] == "onnxruntime"
+    assert len(set(names)) == len(names)
+    assert names.index("onnxruntime file") == (1 if is_early else names.index("openvino file") - 1)

@@ -16,7 +16,7 @@ from fusewire.process.serving import (
     Server,
     _Lane,
 )
-from fusewire.process.tensors import PackedValues
+from fusewire.process.tensors import PackedValues, Tensor, ValueHeader
 
 X = np.arange(100_000, dtype=np.float32)
 
@@ -28,23 +28,26 @@ class _Doubling(Executable):
     def __init__(self) -> None:
         self.written = 0
         self.times = 1
+        # The elements of an output before it, if there is one.
+        self.first = 0
 
     @property
     def is_reentrant(self) -> bool:
         return True
 
     def run(self, inputs: Sequence[Held]) -> Event:
-        return Done([np.tile(np.asarray(inputs[0]) * 2, self.times)])
+        before = [np.ones(self.first, np.float32)] if self.first else []
+        return Done([*before, np.tile(np.asarray(inputs[0]) * 2, self.times)])
 
     def run_into(self, inputs: Sequence[Held], outputs: Sequence[Held]) -> Event:
-        (made,) = self.run(inputs).wait()
-        (place,) = outputs
+        *before, made = self.run(inputs).wait()
+        place = outputs[-1]
         assert isinstance(place, np.ndarray)
         if place.shape != np.shape(made):
-            return Done([made])
+            return Done([*before, made])
         place[...] = made
         self.written += 1
-        return Done([place])
+        return Done([*before, place])
 
 
 class _Child:
@@ -93,6 +96,37 @@ def test_outputs_that_need_more_room_are_returned_in_it() -> None:
     assert child.asked(1, place, room)[0] == OUTPUTS
     np.testing.assert_array_equal(child.found(place), X * 2)
     assert child.executable.written == 1
+
+
+def test_outputs_after_one_that_changed_its_size_are_where_they_are_read() -> None:
+    child, room = _Child(), 2 << 20
+    place = child.start + room
+    # The first output has other sizes; the second is always written where it was before.
+    for count in (60_000, 60_000, 20_000, 60_000, 20_000, 20_000):
+        child.executable.first = count
+        answer = child.asked(1, place, room)
+        assert answer[0] == OUTPUTS
+        first, second = ValueHeader(answer[1:]).layouts
+        assert isinstance(first, Tensor)
+        assert isinstance(second, Tensor)
+        np.testing.assert_array_equal(child.found(place + first.start, count), np.ones(count))
+        np.testing.assert_array_equal(child.found(place + second.start), X * 2)
+
+
+def test_engine_writes_to_no_more_than_its_room() -> None:
+    child, room = _Child(), 2 << 20
+    child.executable.first = 60_000
+    for _ in range(2):
+        assert child.asked(1, child.start + room, room)[0] == OUTPUTS
+    written = child.executable.written
+    less = 600_000
+    after = child.found(child.start + room + less)
+    after[...] = -1.0
+    assert child.asked(1, child.start + room, less)[0] == NO_ROOM
+    assert child.executable.written == written
+    np.testing.assert_array_equal(after, -1.0)
+    assert child.asked(0, child.start + 2 * room, room)[0] == OUTPUTS
+    np.testing.assert_array_equal(child.found(child.start + 2 * room, 60_000), np.ones(60_000))
 
 
 def test_small_outputs_are_copied() -> None:

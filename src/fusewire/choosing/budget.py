@@ -46,6 +46,11 @@ class DecisionBudget:
         """When the oracle must have its answer: then the fastest candidate is chosen unjudged."""
         return self.end(1.05, 0.75)
 
+    @property
+    def latest(self) -> float:
+        """When an oracle that had to wait must have its answer."""
+        return self.end(1.2, 1.0)
+
 
 def left_until(end: float) -> float:
     """Return the seconds until a time, 0 if it is past."""

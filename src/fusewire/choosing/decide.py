@@ -311,10 +311,24 @@ def _race(question: Question, findings: Findings, finder: TargetFinder) -> RaceR
         end=budget.oracle_ends,
         limits=limits,
     )
+    try:
+        return _judged_race(question, findings, finder, judge, budget)
+    finally:
+        # Its thread would go on for nobody.
+        judge.stop()
+
+
+def _judged_race(
+    question: Question,
+    findings: Findings,
+    finder: TargetFinder,
+    judge: Judge,
+    budget: DecisionBudget,
+) -> RaceResult:
     baseline = question.baseline
     if baseline is None:
         return _race_engines(question, findings, finder, judge, budget)
-    first = baseline.attempt(inputs)
+    first = baseline.attempt(question.inputs)
     try:
         result = _race_engines(question, findings, finder, judge, budget, first.outputs is None)
     except NoneRightError as error:

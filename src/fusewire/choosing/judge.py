@@ -172,19 +172,24 @@ class Judge:
         self._may_go_on.set()
 
     @contextlib.contextmanager
-    def paused(self, patience: float = _PATIENCE) -> Iterator[None]:
+    def paused(self, latest: float = -math.inf) -> Iterator[None]:
         """Have an oracle that another thread makes wait: it takes a core from what is timed.
 
-        It stops between two nodes; one that takes longer than ``patience`` is not waited for.
+        It stops between two nodes; a node that takes long is not waited for. Its end comes as much
+        later, but not after ``latest``.
         """
+        start = time.monotonic()
         self._may_go_on.clear()
-        end = time.monotonic() + patience
-        while self._lock.locked() and time.monotonic() < end:
-            if self._is_waiting.wait(_TICK):
-                break
         try:
+            while self._lock.locked() and time.monotonic() < start + _PATIENCE:
+                if self._is_waiting.wait(_TICK):
+                    break
             yield
         finally:
+            if self._is_waiting.is_set():
+                waited = time.monotonic() - start
+                self.end = max(self.end, min(self.end + waited, latest))
+            self._is_waiting.clear()
             self._may_go_on.set()
 
     def _wait(self) -> None:
@@ -195,10 +200,10 @@ class Judge:
         waited = time.monotonic() - start
         self._waited += waited
         if (run := meter()) is not None:
-            run.allow(waited)
+            run.deadline += waited
 
     def _check(self) -> None:
-        if not self._may_go_on.is_set():
+        if not (self._may_go_on.is_set() or self._is_stopped.is_set()):
             self._wait()
         if self._is_stopped.is_set():
             raise BudgetError("the comparison has ended.")

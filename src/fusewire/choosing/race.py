@@ -174,10 +174,10 @@ class Race:
         # The reference computes the right answers while engines compile.
         self._learning.start()
         try:
-            result = self._run(candidates)
-            if self._learning.is_alive():
-                self._judge.stop()
-            return result
+            # What comes after it may ask the oracle: who made the judge stops it.
+            return self._run(candidates)
+        except NoneRightError:
+            raise
         except KeyboardInterrupt as interrupt:
             self._judge.stop()
             raise RaceInterrupted(self._found_so_far()) from interrupt
@@ -604,9 +604,9 @@ class Race:
             contenders = {
                 n: Contender(partial(self._timed, x), x.pid, self._watch) for n, x in fit.items()
             }
-            seconds = self._seconds_for_timing() if len(fit) > 1 else _ALONE
             try:
-                with self._judge.paused():
+                with self._judge.paused(self._budget.latest):
+                    seconds = self._seconds_for_timing() if len(fit) > 1 else _ALONE
                     comparison = compare(
                         contenders,
                         seconds,

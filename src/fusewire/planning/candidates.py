@@ -11,8 +11,10 @@ from typing import TypeAlias
 from fusewire.contract.backend import CALIBRATED, Config, Fact, Form
 from fusewire.contract.model_file import FileReader, ModelFile
 from fusewire.contract.tuning import TUNED
+from fusewire.dtypes import bfloat16, float16
 from fusewire.errors import EngineError, RefusedError
 from fusewire.ir.graph import Graph, Node
+from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 from fusewire.planning.file_form import plan_file
@@ -168,27 +170,42 @@ def candidates(
     The budget may run out, and starting the next engine may take longer than another compilation by
     one that runs: so an engine comes with its options, and with ``may_reduce`` in less than the
     model's own dtypes, right after it came as it is. Options that ``config`` sets are not varied.
+    A file in narrow floats comes early, too: an engine that computes them in float32 rounds less
+    often in a file than where our graph asks for it after each op, which may take twice as long.
     ``calibrated`` lists options in less precision for ranges that were measured. The ``others`` run
     what a target refuses, and with ``may_fall_back`` the fallback runs what they refuse, if that is
     not most of the graph.
     """
     native: list[Candidate] = []
+    own: list[Candidate] = []
+    is_narrow = _is_narrow(graph)
     for target in targets:
         candidate = split_candidate(graph, target, others, fallback, may_fall_back=may_fall_back)
         yield candidate
         if not isinstance(candidate, Candidate):
             continue
         native.append(candidate)
+        if is_narrow:
+            early = list(_file_candidates(candidate, file, config))
+            own += early
+            yield from early
         yield from _with_options(candidate, config)
         if may_reduce:
             yield from _with_options(candidate, config, is_reduced=True)
             for options in calibrated(candidate):
                 yield replace(candidate, options=options, is_reduced=True)
-    own = list(_file_candidates(native, file, config))
+    if not is_narrow:
+        own = [x for candidate in native for x in _file_candidates(candidate, file, config)]
     for candidate in filter(_reduces_file, own) if may_reduce else ():
         yield from _with_options(candidate, config, is_reduced=True)
-    yield from own
+    yield from () if is_narrow else own
     yield from _expanded_candidates(graph, native, fallback, may_fall_back)
+
+
+def _is_narrow(graph: Graph) -> bool:
+    """Tell whether a graph computes in floats of 16 bits."""
+    types = (of for part in graph.walk() for node in part.nodes for of in node.types)
+    return any(isinstance(of, TensorType) and of.dtype in (float16, bfloat16) for of in types)
 
 
 def _expanded_candidates(
@@ -249,16 +266,15 @@ def allowed(targets: Sequence[Target], fallback: Target, may_fall_back: bool) ->
 
 
 def _file_candidates(
-    native: Iterable[Candidate], file: ModelFile | None, config: Config
+    candidate: Candidate, file: ModelFile | None, config: Config
 ) -> Iterator[Candidate]:
-    """Yield the file itself on each target that may read it."""
+    """Yield the file itself on the target of a candidate, if that may read it."""
     # The options that a user sets are about the way in which we write a graph for an engine.
     if file is None or config.options:
         return
-    for candidate in native:
-        planned = plan_file(file, candidate.target, candidate.planned)
-        if not isinstance(planned, str):
-            yield Candidate(candidate.target, planned, "file")
+    planned = plan_file(file, candidate.target, candidate.planned)
+    if not isinstance(planned, str):
+        yield Candidate(candidate.target, planned, "file")
 
 
 def plan_choice(

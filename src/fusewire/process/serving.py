@@ -67,8 +67,8 @@ class _Lane:
         self._requests = requests
         self._replies = replies
         self._known: dict[bytes, _Request] = {}
-        # The shapes, dtypes and places of large outputs, by executable and form of the inputs.
-        self._made: dict[bytes, list[Place]] = {}
+        # Where large outputs were last, by executable and form of the inputs.
+        self._expected: dict[bytes, list[Place]] = {}
         self._outputs = PackedValues(())
 
     def serve(self) -> None:
@@ -94,36 +94,41 @@ class _Lane:
         request = self._known.get(raw) or self._read(raw)
         given: list[Array] = []
         if request.held != "0":
-            if request.room > _LARGE:
-                given = self._places(raw, request)
+            given = self._given(raw, request)
             self._outputs = self._server.run(request.held, request.inputs, given)
         outputs = self._outputs
         if len(outputs.header) >= HEADER:
             raise EngineGarbage(f"a header of {len(outputs.header)} bytes; the limit is {HEADER}")
-        if outputs.size > request.room:
-            # The parent may give the room to another call.
+        if given and outputs.places != self._expected[_form(raw)]:
+            # One has another size now, and those after it belong elsewhere.
             outputs.take_away(given)
+            given = []
+        if outputs.size > request.room:
             return ROOM.pack(NO_ROOM, outputs.size)
         outputs.copy_to(self._memory, request.start, given)
-        if request.room > _LARGE and not given:
+        if request.room > _LARGE and request.held != "0" and not given:
             self._remember(raw, outputs)
         # Engines reuse memory that nobody holds.
         self._outputs = PackedValues(())
         return bytes((OUTPUTS,)) + outputs.header
 
-    def _places(self, raw: bytes, request: _Request) -> list[Array]:
-        """Return the memory where outputs of such a request belong, if they are as before."""
-        made = self._made.get(_form(raw), ())
-        return [
+    def _given(self, raw: bytes, request: _Request) -> list[Array]:
+        """Return the memory where large outputs belong, if they are as they were last."""
+        if request.room <= _LARGE:
+            return []
+        places = self._expected.get(_form(raw), ())
+        arrays = [
             np.ndarray(place.shape, place.dtype, self._memory, request.start + place.start)
-            for place in made
+            for place in places
         ]
+        ends = (place.start + array.nbytes for place, array in zip(places, arrays, strict=True))
+        return arrays if max(ends, default=0) <= request.room else []
 
     def _remember(self, raw: bytes, outputs: PackedValues) -> None:
         if outputs.is_plain:
-            if len(self._made) >= _KNOWN_REQUESTS:
-                self._made.clear()
-            self._made[_form(raw)] = outputs.places
+            if len(self._expected) >= _KNOWN_REQUESTS:
+                self._expected.clear()
+            self._expected[_form(raw)] = outputs.places
 
     def _read(self, raw: bytes) -> _Request:
         held, inputs, start, room = REQUEST.unpack_from(raw)

@@ -102,10 +102,10 @@ class PackedValues:
         return [Place(array.shape, numpy, start) for array, numpy, start in self.arrays]
 
     def copy_to(self, memory: Any, offset: int, written: Sequence[Array] = ()) -> None:
-        """Copy the arrays to memory that has room for them; some may be its own already."""
-        own = {id(array): place for place, array in enumerate(written)}
-        for place, (array, numpy, start) in enumerate(self.arrays):
-            if own.get(id(array)) != place:
+        """Copy the arrays to memory that has room for them, but for those written there before."""
+        own = {id(array): index for index, array in enumerate(written)}
+        for index, (array, numpy, start) in enumerate(self.arrays):
+            if own.get(id(array)) != index:
                 np.copyto(np.ndarray(array.shape, numpy, memory, offset + start), array)
 
     def take_away(self, written: Sequence[Array]) -> None:

@@ -73,14 +73,12 @@ class KernelCheck:
         except FusewireError:
             # Sizes of this graph depend on each other.
             return None
-        fault = self._fault(other, ())
-        if fault is not None and fault.code == EngineRaised.code:
-            # It may refuse sizes: a call that has one is told so.
-            note(fault.sentence)
-            return None
-        return fault
+        # It may refuse sizes: a call that has one is told so.
+        return self._fault(other, (), may_raise=True)
 
-    def _fault(self, graph: Graph, inputs: Sequence[Held]) -> KernelFault | None:
+    def _fault(
+        self, graph: Graph, inputs: Sequence[Held], may_raise: bool = False
+    ) -> KernelFault | None:
         added = self.target.backend.added_ops
         for part in graph.walk():
             for node in part.nodes:
@@ -88,7 +86,10 @@ class KernelCheck:
                 if is_ours or not _has_elements(node):
                     continue
                 given = inputs if part is graph else ()
-                if (fault := self._node_fault(part, node, given)) is not None:
+                fault = self._node_fault(part, node, given)
+                if fault is not None and may_raise and fault.code == EngineRaised.code:
+                    note(fault.sentence)
+                elif fault is not None:
                     return fault
         return None
 

@@ -44,7 +44,7 @@ WRONG: Mapping[str, Mapping[str, Collection[str]]] = {
         **dict.fromkeys(("dft", "istft"), _FLOATS),
         **dict.fromkeys(("coo_to_dense", "csr_to_dense", "dense_to_coo", "dense_to_csr"), _ALL),
         "max_pool_with_indices": _ALL,
-        # What infinity leaves of a number is NaN.
+        # The remainder by infinity is NaN.
         "remainder": _FLOATS,
         # Compress of it ends the process: it divides by zero.
         "compress": _ALL,

@@ -28,6 +28,8 @@ SMALL = 1 << 15
 # Memory of the caller's, by the place of the output that goes there.
 Given: TypeAlias = Mapping[int, Array]
 _NOTHING: Given = {}
+# Where an output starts that is bound anew at every call.
+_OWN = -1
 
 
 @final
@@ -73,13 +75,13 @@ class OpenvinoExecutable(Executable, Profiled):
         """Run to the end."""
         return Done(self.compute(inputs))
 
-    def compute(self, inputs: Sequence[Held]) -> list[Held]:
-        """Run to the end."""
+    def compute(self, inputs: Sequence[Held], given: Given = _NOTHING) -> list[Held]:
+        """Run to the end; large outputs may go to memory that is given."""
         try:
             request = self._free.pop()
         except IndexError:
             request = self._request()
-        outputs = request.run(inputs)
+        outputs = request.run(inputs, given)
         self._free.append(request)
         return outputs
 
@@ -89,15 +91,7 @@ class OpenvinoExecutable(Executable, Profiled):
         given: dict[int, Any] = {
             place: x for place, (edge, x) in enumerate(pairs) if _can_hold(edge, x)
         }
-        if not given or self._kind is _Bound:
-            return self.run(inputs)
-        try:
-            request = self._free.pop()
-        except IndexError:
-            request = self._request()
-        found = request.run(inputs, given)
-        self._free.append(request)
-        return Done(found)
+        return Done(self.compute(inputs, given))
 
     def begin_profile(self) -> None:
         """Compile the second model, unless it is there."""
@@ -179,7 +173,7 @@ class _Bound:
             self._made.append((array, edge.show))
 
     def run(self, inputs: Sequence[Any], given: Given = _NOTHING) -> list[Any]:
-        """Copy in, infer, copy out."""
+        """Copy in, infer, copy out: small outputs are not written to memory that is given."""
         for place, (target, show) in enumerate(self._taken):
             x = inputs[place] if show is None else show(inputs[place])
             # An assignment would broadcast.
@@ -310,11 +304,10 @@ class _Placed(_Request):
         for place, make in enumerate(self._makers):
             own = given.get(place)
             if own is not None and own.shape == self._outputs[place].shape:
-                # Whatever comes next is bound anew.
-                array, start, starts[place] = own, 0, -1
+                array, start = own, _OWN
             else:
                 array, start = make()
-            if starts[place] != start:
+            if starts[place] != start or start == _OWN:
                 tensor = _tensor(self._outputs[place].storage, array)
                 self._request.set_output_tensor(place, tensor)
                 starts[place] = start
