@@ -330,9 +330,9 @@ def test_less_precision_is_judged_before_the_budget_is_spent_on_timing(
 ) -> None:
     timed: list[str] = []
 
-    def noting(contenders: Any, *rest: Any) -> Any:
+    def noting(contenders: Any, *rest: Any, **more: Any) -> Any:
         timed.extend(contenders)
-        return compare(contenders, *rest)
+        return compare(contenders, *rest, **more)
 
     monkeypatch.setattr("fusewire.choosing.race.compare", noting)
     assert chosen(explained(model, accuracy=1e-2)).options == {"digits": 12}

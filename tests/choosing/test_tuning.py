@@ -47,7 +47,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Stand for the clock: what is tuned, or has this tile, is twice as fast; lists all ways."""
     seen: list[str] = []
 
-    def compare(ways: Mapping[str, Contender], *rest: object) -> Comparison:
+    def compare(ways: Mapping[str, Contender], *rest: object, **more: object) -> Comparison:
         seen.extend(ways)
         taken = {way: Timing((0.5 if _is_fast(way) else 1.0,)) for way in ways}
         fastest = min(ways, key=lambda way: taken[way].median)
@@ -145,7 +145,7 @@ def test_what_was_cut_short_is_not_kept_and_a_larger_budget_goes_on(
 ) -> None:
     with monkeypatch.context() as patch:
         # No way but the first is tried in time.
-        patch.setattr("fusewire.choosing.race._TRYING", -1.0)
+        patch.setattr("fusewire.choosing.race.TRYING", -1.0)
         program = tuned(layer)
         program(X)
     assert (

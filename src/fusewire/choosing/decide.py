@@ -19,7 +19,15 @@ from fusewire.choosing.mixing import Mixing
 from fusewire.choosing.overlap import Overlap
 from fusewire.choosing.placing import PlacedSearch
 from fusewire.choosing.quiet import CallWatch
-from fusewire.choosing.race import LEAST_SECONDS, ORDER, Progress, Race, RaceResult, worth
+from fusewire.choosing.race import (
+    LEAST_SECONDS,
+    ORDER,
+    TRYING,
+    Progress,
+    Race,
+    RaceResult,
+    worth,
+)
 from fusewire.choosing.split import Splitting, whole_seconds
 from fusewire.choosing.tune import Tuning
 from fusewire.contract.backend import Config, Fact
@@ -63,6 +71,9 @@ _RUNS = 8
 _JUDGING = 0.8
 # The share of the budget for racing whole candidates, if their kernels are tuned afterwards.
 _WHOLE = 0.5
+# The same, if the graph is split afterwards: as many whole candidates are tried as without that, so
+# that looking for splits makes no choice worse.
+_WHOLE_BEFORE_SPLITS = 0.75
 # A candidate that is doubtful on so many different inputs is not judged on more of them.
 _DOUBTS = 3
 
@@ -412,7 +423,13 @@ def _new_race(
     budget: DecisionBudget,
     has_reference: bool,
 ) -> Race:
-    racing = budget.seconds * (_WHOLE if question.tunes or question.splits else 1.0)
+    share, trying = 1.0, None
+    if question.tunes:
+        share = _WHOLE
+    elif question.splits:
+        share = _WHOLE_BEFORE_SPLITS
+        trying = TRYING / share
+    racing = budget.seconds * share
     return Race(
         question.inputs,
         runner,
@@ -430,6 +447,7 @@ def _new_race(
         accuracy=_accuracy_judge(question, judge),
         memory_limit=question.config.memory_limit,
         max_fallback_share=question.max_fallback_share,
+        trying=trying,
     )
 
 

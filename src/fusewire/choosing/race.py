@@ -51,7 +51,7 @@ from fusewire.trials.trial import CandidateTrial, TrialRunner
 
 # The share of the budget after which no more candidates are tried: the rest is for timing them. A
 # thorough race tries more of them.
-_TRYING, _TRYING_ALL = 0.5, 0.7
+TRYING, _TRYING_ALL = 0.5, 0.7
 # The reference is slow: it races only where the quickest engine takes less than this per run.
 _TINY_SECONDS = 1e-3
 # It also races in graphs of so few nodes, each of which may be one loop of NumPy.
@@ -122,7 +122,7 @@ class Race:
     together with others. ``accuracy`` judges candidates that compute in less than the model's own
     dtypes. Candidates that hold more than ``memory_limit`` bytes at once are timed, and not chosen;
     those that spend more than ``max_fallback_share`` of their time outside of their targets are
-    refused.
+    refused. ``trying`` is the share of the budget after which no more candidates are tried.
     """
 
     def __init__(
@@ -145,6 +145,7 @@ class Race:
         accuracy: AccuracyJudge | None = None,
         memory_limit: int | None = None,
         max_fallback_share: float | None = None,
+        trying: float | None = None,
     ) -> None:
         self._inputs = inputs
         self._runner = runner
@@ -154,6 +155,7 @@ class Race:
         self._has_reference, self._expected = has_reference, expected
         self._report = progress
         self._is_thorough, self._least = is_thorough, least
+        self._trying = trying or (_TRYING_ALL if is_thorough else TRYING)
         self._watch, self._join = watch, join
         self._memory_limit, self._bytes = memory_limit, dict[str, int]()
         self._most_outside, self._outside = max_fallback_share, dict[str, str]()
@@ -282,10 +284,6 @@ class Race:
         if not self._trials:
             return math.inf
         return max(left_until(self._budget.end(self._trying)), _SHORTEST)
-
-    @property
-    def _trying(self) -> float:
-        return _TRYING_ALL if self._is_thorough else _TRYING
 
     def _check_reduced(self) -> None:
         """Judge what computes in less precision before timing, which uses up the budget.
