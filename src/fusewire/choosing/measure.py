@@ -159,9 +159,8 @@ def compare(
 ) -> Comparison:
     """Time contenders, given in order of preference, for about this many seconds.
 
-    Those that take at most ``close`` times as long as the best reach the final. If calls are so
-    long that time is up within the first round, the rest of the contenders are not timed: those
-    that are ``expected`` to be the quickest come first.
+    Those that take at most ``close`` times as long as the best reach the final. Those ``expected``
+    to be quickest come first: if time is up within the first round, the rest is not timed.
     """
     assert contenders, "there is something to time"
     end = time.monotonic() + seconds

@@ -136,7 +136,7 @@ class Race:
         *,
         is_thorough: bool = False,
         least: float = LEAST_SECONDS,
-        close: float | None = None,
+        close: float = CLOSE,
         start: float | None = None,
         has_reference: bool = False,
         expected: Callable[[], Sequence[str]] = tuple,
@@ -150,16 +150,14 @@ class Race:
         self._inputs = inputs
         self._runner = runner
         self._judge, self.accuracy, self._findings = judge, accuracy, findings
-        start = time.monotonic() if start is None else start
-        self._budget = DecisionBudget(max(budget, 1e-3), start)
-        self._has_reference, self._expected = has_reference, expected
-        self._report = progress
+        begin = time.monotonic() if start is None else start
+        self._budget = DecisionBudget(max(budget, 1e-3), begin)
+        self._has_reference, self._expected, self._report = has_reference, expected, progress
         self._is_thorough, self._least = is_thorough, least
         self._trying = trying or (_TRYING_ALL if is_thorough else TRYING)
-        self._watch, self._join = watch, join
+        self._watch, self._join, self._close = watch, join, close
         self._memory_limit, self._bytes = memory_limit, dict[str, int]()
         self._most_outside, self._outside = max_fallback_share, dict[str, str]()
-        self._close = CLOSE if close is None else close
         self._fit, self._unfit = list[Candidate](), list[Unfit]()
         self._rows, self._trials = dict[str, Tried](), dict[str, CandidateTrial]()
         self._wrong, self._faults = dict[str, Judgement](), list[str]()

@@ -17,6 +17,7 @@ import numpy as np
 
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge
+from fusewire.choosing.measure import CLOSE
 from fusewire.choosing.race import ORDER, Progress, Race, RaceResult, lead
 from fusewire.contract.backend import Config, Fact
 from fusewire.contract.tuning import TUNED, Piece, Tuner, written
@@ -278,7 +279,7 @@ class Tuning:
                 lambda what, share: self.report(about),
                 is_thorough=is_last,
                 least=_LEAST_SECONDS,
-                close=math.inf if len(candidates) == 2 else None,
+                close=math.inf if len(candidates) == 2 else CLOSE,
             )
             return race.run(candidates)
 

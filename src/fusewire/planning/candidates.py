@@ -169,36 +169,29 @@ def candidates(
 
     The budget may run out, and starting the next engine may take longer than another compilation by
     one that runs: so an engine comes with its options, and with ``may_reduce`` in less than the
-    model's own dtypes, right after it came as it is. Options that ``config`` sets are not varied.
-    A file in narrow floats comes early, too: an engine that computes them in float32 rounds less
-    often in a file than where our graph asks for it after each op, which may take twice as long.
+    model's own dtypes, right after it came as it is. Options that ``config`` sets are not varied. A
+    file in narrow floats comes early: an engine rounds less often in it than our graph asks for.
     ``calibrated`` lists options in less precision for ranges that were measured. The ``others`` run
-    what a target refuses, and with ``may_fall_back`` the fallback runs what they refuse, if that is
-    not most of the graph.
+    what a target refuses, and with ``may_fall_back`` the fallback takes the rest, if it is little.
     """
     native: list[Candidate] = []
-    own: list[Candidate] = []
-    is_narrow = _is_narrow(graph)
+    early = file if _is_narrow(graph) else None
     for target in targets:
         candidate = split_candidate(graph, target, others, fallback, may_fall_back=may_fall_back)
         yield candidate
         if not isinstance(candidate, Candidate):
             continue
         native.append(candidate)
-        if is_narrow:
-            early = list(_file_candidates(candidate, file, config))
-            own += early
-            yield from early
+        yield from _file_candidates([candidate], early, config)
         yield from _with_options(candidate, config)
         if may_reduce:
             yield from _with_options(candidate, config, is_reduced=True)
             for options in calibrated(candidate):
                 yield replace(candidate, options=options, is_reduced=True)
-    if not is_narrow:
-        own = [x for candidate in native for x in _file_candidates(candidate, file, config)]
+    own = list(_file_candidates(native, file, config)) if may_reduce or early is None else []
     for candidate in filter(_reduces_file, own) if may_reduce else ():
         yield from _with_options(candidate, config, is_reduced=True)
-    yield from () if is_narrow else own
+    yield from own if early is None else ()
     yield from _expanded_candidates(graph, native, fallback, may_fall_back)
 
 
@@ -266,15 +259,16 @@ def allowed(targets: Sequence[Target], fallback: Target, may_fall_back: bool) ->
 
 
 def _file_candidates(
-    candidate: Candidate, file: ModelFile | None, config: Config
+    native: Iterable[Candidate], file: ModelFile | None, config: Config
 ) -> Iterator[Candidate]:
-    """Yield the file itself on the target of a candidate, if that may read it."""
+    """Yield the file itself on each target that may read it."""
     # The options that a user sets are about the way in which we write a graph for an engine.
     if file is None or config.options:
         return
-    planned = plan_file(file, candidate.target, candidate.planned)
-    if not isinstance(planned, str):
-        yield Candidate(candidate.target, planned, "file")
+    for candidate in native:
+        planned = plan_file(file, candidate.target, candidate.planned)
+        if not isinstance(planned, str):
+            yield Candidate(candidate.target, planned, "file")
 
 
 def plan_choice(

@@ -26,7 +26,7 @@ from fusewire.process.codec import read_value
 from fusewire.process.frames import Blobs
 from fusewire.process.guard import CALLERS, blaming, guarded
 from fusewire.process.lifeline import watch
-from fusewire.process.tensors import Layout, PackedValues, Place, ValueHeader, strings
+from fusewire.process.tensors import ArrayPlace, Layout, PackedValues, ValueHeader, strings
 from fusewire.process.trial import backend_of, run
 from fusewire.process.worker import Job, Worker, away, settle
 
@@ -68,7 +68,7 @@ class _Lane:
         self._replies = replies
         self._known: dict[bytes, _Request] = {}
         # Where large outputs were last, by executable and form of the inputs.
-        self._expected: dict[bytes, list[Place]] = {}
+        self._expected: dict[bytes, list[ArrayPlace]] = {}
         self._outputs = PackedValues(())
 
     def serve(self) -> None:

@@ -38,7 +38,7 @@ class Tensor(NamedTuple):
     size: int
 
 
-class Place(NamedTuple):
+class ArrayPlace(NamedTuple):
     """What an array is, and the bytes before it."""
 
     shape: tuple[int, ...]
@@ -97,9 +97,9 @@ class PackedValues:
         self.size += aligned(array.nbytes)
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[ArrayPlace]:
         """Where each array goes."""
-        return [Place(array.shape, numpy, start) for array, numpy, start in self.arrays]
+        return [ArrayPlace(array.shape, numpy, start) for array, numpy, start in self.arrays]
 
     def copy_to(self, memory: Any, offset: int, written: Sequence[Array] = ()) -> None:
         """Copy the arrays to memory that has room for them, but for those written there before."""
