@@ -205,6 +205,14 @@ def test_oracle_of_a_set_is_made_once_for_all_threads(monkeypatch: pytest.Monkey
     assert len(made) == 1
 
 
+def preparing(judge: Judge) -> threading.Thread:
+    """Have another thread begin to make an oracle."""
+    thread = threading.Thread(target=judge.prepare)
+    thread.start()
+    time.sleep(0.05)
+    return thread
+
+
 def test_oracle_waits_while_others_are_timed() -> None:
     def deep(x: Any) -> Any:
         for _ in range(60):
@@ -213,9 +221,7 @@ def test_oracle_waits_while_others_are_timed() -> None:
 
     x = np.ones((300, 300), np.float32)
     judge = Judge(fw.trace(deep, x), [x], limits=RunLimits(seconds=60.0))
-    thread = threading.Thread(target=judge.prepare)
-    thread.start()
-    time.sleep(0.05)
+    thread = preparing(judge)
     with judge.paused():
         assert judge._is_waiting.is_set()
         before = time.process_time()
@@ -241,9 +247,7 @@ def test_oracle_that_waits_in_a_loop_has_its_time_all_the_same() -> None:
 
     x = np.zeros((400, 400), np.float32)
     judge = Judge(fw.trace(looping, x), [x], limits=RunLimits(seconds=2.0))
-    thread = threading.Thread(target=judge.prepare)
-    thread.start()
-    time.sleep(0.05)
+    thread = preparing(judge)
     with judge.paused():
         assert judge._is_waiting.is_set()
         time.sleep(2.0)

@@ -7,7 +7,7 @@ module is what it takes and gives for dtypes that NumPy lacks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, TypeAlias, final
@@ -144,9 +144,7 @@ class PlainSession(ProfiledSession, Executable):
 
     def _bound_for(self, taken: Sequence[Any], made: Sequence[Any]) -> SmallSession | None:
         """Bind small tensors of these shapes, unless outputs are not what their types say."""
-        sizes: dict[Symbol, int] = {}
-        for (_, slot), shape in zip(self._edges.inputs, taken, strict=True):
-            bind_alone(slot.dims, shape, sizes)
+        sizes = self._sizes(taken)
         inputs = [_sized(edge, sizes) for edge in self._edges.inputs]
         outputs = [_sized(edge, sizes) for edge in self._edges.outputs]
         slots = [slot for _, slot in (*inputs, *outputs)]
@@ -171,10 +169,15 @@ class PlainSession(ProfiledSession, Executable):
         """Say what the outputs are for such inputs, as far as that can be told."""
         if not self._is_told:
             return self._made
-        sizes: dict[Symbol, int] = {}
-        for (_, slot), array in zip(self._edges.inputs, inputs, strict=True):
-            bind_alone(slot.dims, array.shape, sizes)
+        sizes = self._sizes(map(_shape_of, inputs))
         return [_sized(edge, sizes)[1] for edge in self._edges.outputs]
+
+    def _sizes(self, taken: Iterable[Any]) -> dict[Symbol, int]:
+        """Bind the symbols of the inputs to the sizes of a call."""
+        sizes: dict[Symbol, int] = {}
+        for (_, slot), shape in zip(self._edges.inputs, taken, strict=True):
+            bind_alone(slot.dims, shape, sizes)
+        return sizes
 
     def _run_bound(self, inputs: Sequence[Held], targets: Mapping[int, Any]) -> Event:
         if not targets:
