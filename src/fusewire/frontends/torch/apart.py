@@ -29,7 +29,6 @@ import torch
 
 from fusewire.contract.frontend import Limits, Spec
 from fusewire.errors import BudgetError, FusewireError, TraceError
-from fusewire.frontends.torch.convert import converted
 from fusewire.frontends.torch.flat_call import FlatCall
 from fusewire.frontends.torch.tensors import array_of, unwritten
 from fusewire.ir.graph import Array, Constant, Graph
@@ -125,12 +124,16 @@ class ForkedReader:
         raise TraceError(f"torch.export took more than {_DEADLINE:.0f} s for {label}.")
 
     def _start(self, call: FlatCall, limits: Limits) -> None:
+        # Imported by whoever reads first, after the program's first answer, and before the fork.
+        from fusewire.frontends.torch.convert import converted
+
         # The other process reads what the tensors hold now.
         self._unwritten = [unwritten(tensor) for tensor in self._tensors]
         questions, replies = os.pipe(), os.pipe()
         pid = _fork()
         if pid == 0:
-            _serve(call, limits, self._tensors, questions[0], replies[1])
+            answer = partial(_answer, converted, call, limits, self._tensors)
+            _serve(answer, questions[0], replies[1])
         os.close(questions[0])
         os.close(replies[1])
         self._pid, self._ends = pid, (replies[0], questions[1])
@@ -243,13 +246,7 @@ def _written(type_: TensorType) -> list[Any]:
 # In the forked process.
 
 
-def _serve(
-    call: FlatCall,
-    limits: Limits,
-    tensors: Sequence[torch.Tensor],
-    questions: int,
-    replies: int,
-) -> NoReturn:
+def _serve(answer: Callable[[Frame], Frame], questions: int, replies: int) -> NoReturn:
     """Answer questions until none comes for a while."""
     status = 1
     try:
@@ -264,7 +261,7 @@ def _serve(
         while select.select([questions], [], [], _PATIENCE)[0]:
             question = incoming.read()
             if question is not None:
-                Outgoing(replies, _answer(call, limits, tensors, question)).write()
+                Outgoing(replies, answer(question)).write()
         status = 0
     except (EOFError, OSError):
         status = 0
@@ -286,12 +283,12 @@ def _let_go_of_files(*kept: int) -> None:
 
 
 def _answer(
-    call: FlatCall, limits: Limits, tensors: Sequence[torch.Tensor], question: Frame
+    read: Read, call: FlatCall, limits: Limits, tensors: Sequence[torch.Tensor], question: Frame
 ) -> Frame:
     types = [Spec(dims, dtype).type for dtype, dims in question.header["types"]]
     call.sizes[:] = map(tuple, question.header["sizes"])
     try:
-        graph = converted(call, types, limits)
+        graph = read(call, types, limits)
     except FusewireError as error:
         return Frame({"error": type(error).__name__, "message": str(error)}, [])
     places = {_memory(array_of(tensor)): place for place, tensor in enumerate(tensors)}

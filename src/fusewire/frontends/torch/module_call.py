@@ -19,7 +19,6 @@ from fusewire.contract.frontend import Limits
 from fusewire.errors import EngineError, TraceError
 from fusewire.frontends.torch.apart import ForkedReader, can_read_apart
 from fusewire.frontends.torch.arrays import call_array, result_tensor
-from fusewire.frontends.torch.convert import converted
 from fusewire.frontends.torch.flat_call import FlatCall
 from fusewire.frontends.torch.state import ModuleState
 from fusewire.frontends.torch.tensors import tensor_from
@@ -93,6 +92,8 @@ class ModuleCall:
 
     def _read_copy(self, call: FlatCall, types: Sequence[TensorType], limits: Limits) -> Graph:
         """Read a copy of the module, in this process."""
+        from fusewire.frontends.torch.convert import converted
+
         module = sharing_copy(self._module)
         return converted(
             replace(call, function=partial(self.on_tensors, module), module=module), types, limits
