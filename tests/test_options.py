@@ -55,3 +55,16 @@ def test_what_a_program_checks_reaches_its_caller(backend: str, fallback: Any) -
     np.testing.assert_array_equal(program(X), X + X)
     with pytest.raises(CheckError, match="too small"):
         program(-X)
+
+
+def test_options_of_a_backend_are_not_for_what_takes_its_place() -> None:
+    name = fw.register("tests.split:blind", "blind")
+    try:
+        program = fw.compile(
+            np.tanh, X, backend=name, backend_config={"sharpness": 3}, fallback="allow", level=0
+        )
+        np.testing.assert_allclose(program(X), np.tanh(X))
+    finally:
+        fw.unregister(name)
+    with pytest.raises(OptionsError, match="reference has no option sharpness"):
+        fw.Options(backend="reference", backend_config={"sharpness": 3})

@@ -172,6 +172,8 @@ class Options:
             )
         self._settle_backend()
         _check_config(self.backend_config)
+        if self.backend == FALLBACK:
+            self.config.checked(FALLBACK, {})
         _check_accuracy(self.accuracy)
         object.__setattr__(self, "calibrate", Calibration.of(self.calibrate))
         if self.cast not in (None, "same_kind"):

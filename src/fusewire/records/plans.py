@@ -18,6 +18,7 @@ from fusewire.ir.dims import Dim, lone_symbol
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.parse import parse_dim, parse_type
 from fusewire.ir.types import Type
+from fusewire.options import FALLBACK
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.records.keys import backend_fields
 from fusewire.runtime.guards import Guard
@@ -114,13 +115,15 @@ class Choice:
     def config(self, config: Config, backend: str | None = None) -> Config:
         """Add the options of the candidate to those that the user asked for.
 
-        A target other than the first, by name, gets its own alone.
+        A target other than the first, by name, gets its own alone; so does the fallback, which runs
+        what the backend that they are for cannot.
         """
         config = replace(config, threads=self.threads or config.threads)
         for other in self.others:
             if backend == other.name:
                 return replace(config, options=other.options)
-        return replace(config, options={**config.options, **self.options})
+        asked = {} if self.backend == FALLBACK else config.options
+        return replace(config, options={**asked, **self.options})
 
 
 def _is_thread_count(value: object) -> bool:
