@@ -38,7 +38,7 @@ from fusewire.errors import (
     RegistryError,
     ShapeMismatchError,
 )
-from fusewire.ir.dims import symbol
+from fusewire.ir.dims import Dim, symbol
 from fusewire.ir.graph import Array, Constant, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.contraction import matmul
@@ -70,7 +70,7 @@ def value(of: DType, *shape: Any, name: str = "x") -> Value:
     return Value(TensorType(of, shape), name)
 
 
-def unary(make: Callable[[Value], Value], of: DType, *shape: int) -> Graph:
+def unary(make: Callable[[Value], Value], of: DType, *shape: Dim) -> Graph:
     x = value(of, *shape)
     return Graph([x], [make(x)])
 
@@ -273,6 +273,7 @@ def test_named_sizes_are_claimed_to_be_specialised() -> None:
     ("graph", "said"),
     [
         (unary(exp, float64, 2), "32 bits at most"),
+        (unary(exp, float64, symbol("n")), "32 bits at most"),
         (unary(lambda x: cast(x, dtype="float8_e5m2"), float32, 2), "float8_e5m2"),
         (unary(lambda x: equal(x, x), dtype("string"), 2), "tensors of numbers"),
         (unary(negative, float32, 1 << 40), "binds"),

@@ -113,6 +113,10 @@ def _unsized(node: Node, device: Device) -> str | None:
         of = value.type.dtype
         if node.op not in _MOVES and not computes(of, features_of(device)):
             return lacking(of, features_of(device))
+    try:
+        _check_dtypes(node, features_of(device))
+    except RefusedError as error:
+        return str(error)
     return None
 
 
