@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.backends.xla import client
+from fusewire.backends.xla import cpus, loading, quick_start
 from fusewire.backends.xla.engine import XlaBackend
+from fusewire.backends.xla.executable import XlaExecutable
 from fusewire.backends.xla.refusal import refuses
 from fusewire.backends.xla.storage import encode, work
 from fusewire.contract.backend import Config, Device, Offer
@@ -58,11 +60,13 @@ BACKEND, CPU = ENGINE.backend, ENGINE.device
 ready, run, run_op, refused = ENGINE.ready, ENGINE.run, ENGINE.run_op, ENGINE.refused
 
 
-@pytest.fixture(params=["native", "portable"])
+@pytest.fixture(params=["native", "quick", "portable"])
 def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Take both roads: the private one, and the one for versions that it does not know."""
+    """Take all roads: the private one, that without jax, and that for versions it does not know."""
     if request.param == "portable":
-        monkeypatch.setattr(client, "KNOWN", ("0.0.",))
+        monkeypatch.setattr(cpus, "KNOWN", ("0.0.",))
+    if request.param == "quick":
+        monkeypatch.setattr(loading, "is_alone", lambda: True)
     return request.param
 
 
@@ -89,6 +93,7 @@ def test_probe_gives_a_device_that_ran_something() -> None:
 
 ALONE = """
 import sys
+import threading
 from fusewire.registry import REGISTRY
 backend = REGISTRY.backends.get("xla")
 assert "jax" not in sys.modules, "importing the backend imports jax"
@@ -101,6 +106,67 @@ assert not jax.config.jax_enable_x64, "the user's setting changed"
 assert not xla_bridge.backends_are_initialized(), "the user's devices were started"
 assert jax.numpy.arange(3).dtype == "int32"
 """
+
+
+QUICK = """
+import sys, threading
+import numpy as np
+import fusewire as fw
+program = fw.open(sys.argv[1])
+held = np.load(sys.argv[2])
+given, wanted = [held["x"], held["y"]], [held[f"w{i}"] for i in range(4)]
+def check():
+    for found, right in zip(program(*given), wanted, strict=True):
+        assert found.dtype == right.dtype and (found == right).all(), (found, right)
+check()
+assert "jax" not in sys.modules, "the first answer waited for jax"
+try:
+    program(given[0], given[1].astype(np.float64))
+except fw.errors.FusewireError:
+    pass
+while "fusewire-jax" not in [thread.name for thread in threading.enumerate()]:
+    check()
+(thread,) = [x for x in threading.enumerate() if x.name == "fusewire-jax"]
+while thread.is_alive():
+    check()
+assert "jax" in sys.modules
+check()
+"""
+
+
+def test_first_answer_of_a_bundle_does_not_wait_for_jax(tmp_path: Path) -> None:
+    def function(x: Any, y: Any) -> Any:
+        wave = np.fft.rfft(x).real.astype(np.float32)
+        return np.tanh(x @ y), np.sort(y, axis=0), np.cumsum(x, axis=1, dtype=np.float64), wave
+
+    x = np.arange(12.0, dtype=np.float32).reshape(3, 4) / 7
+    y = np.eye(4, dtype=np.float32) * 3
+    program = fw.compile(function, x, y, backend="xla", level=0, fallback="error")
+    wanted = {f"w{place}": array for place, array in enumerate(program(x, y))}
+    program.save(tmp_path / "model.fw")
+    np.savez(tmp_path / "arrays.npz", x=x, y=y, **wanted)
+    files = str(tmp_path / "model.fw"), str(tmp_path / "arrays.npz")
+    # It is not signed, so that a child compiles it.
+    words = [sys.executable, "-W", "ignore", "-c", QUICK, *files]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_jax_takes_over_from_a_quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "is_alone", lambda: True)
+    monkeypatch.setattr(quick_start, "CALLS", 2)
+    x = value(float32, 3)
+    executable = build(BACKEND, Graph([x], [negative(x)]), CPU)
+    assert isinstance(executable, XlaExecutable)
+    given, before = np.ones(3, np.float32), executable.call
+    assert isinstance(before, quick_start.QuickStart)
+    for _ in range(3):
+        np.testing.assert_array_equal(executable.compute([given]), [-given])
+    for thread in threading.enumerate():
+        if thread.name == "fusewire-jax":
+            thread.join()
+    assert executable.call is not before
+    np.testing.assert_array_equal(executable.compute([given]), [-given])
 
 
 def test_user_of_jax_notices_nothing() -> None:
@@ -274,10 +340,12 @@ def test_artifact_of_another_version_is_refused() -> None:
 
 CHILD = """
 import sys
+import threading
 import numpy as np
 from pathlib import Path
 from fusewire.contract.backend import Artifact, Slot
 from fusewire.backends.xla.engine import XlaBackend
+from fusewire.backends.xla.executable import XlaExecutable
 from fusewire.dtypes import float64
 from fusewire.contract.region import first_device
 backend = XlaBackend()
@@ -363,7 +431,7 @@ def test_threads_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.tolist() == [-1.0] * 3
     with pytest.raises(OptionsError, match="at least 1"):
         BACKEND.compile(graph, CPU, Config(threads=0))
-    monkeypatch.setattr(client, "KNOWN", ("0.0.",))
+    monkeypatch.setattr(cpus, "KNOWN", ("0.0.",))
     with pytest.raises(OptionsError, match="from the process"):
         BACKEND.compile(graph, CPU, Config(threads=1))
 

@@ -114,7 +114,7 @@ def test_xla_is_not_asked_what_it_planned_unless_there_is_a_limit(
     monkeypatch: pytest.MonkeyPatch, store: Store
 ) -> None:
     del store
-    from fusewire.backends.xla import client
+    from fusewire.backends.xla import loading
 
     asked = []
 
@@ -122,7 +122,7 @@ def test_xla_is_not_asked_what_it_planned_unless_there_is_a_limit(
         asked.append(executable)
         return 1
 
-    monkeypatch.setattr(client, "planned_bytes", count)
+    monkeypatch.setattr(loading, "planned_bytes", count)
     for _ in range(2):
         # The second time it is loaded from the records.
         program = fw.compile(fused, X, backend="xla", level=0, isolate="first")

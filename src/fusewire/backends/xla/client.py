@@ -1,4 +1,4 @@
-"""The private interface of jaxlib: the one file to change with it; ``is_known`` checks versions.
+"""The private interface of jaxlib, with `quick_start`; `cpus.is_known` checks its version.
 
 Why it is worth it. A CPU client of our own does not touch the user's: its programs run at once in
 the calling thread (jax's way to that is a flag for the whole process), its pool has the threads
@@ -20,7 +20,6 @@ must stay, XLA or we copy it first, as XLA would do inside of the program.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
 from itertools import starmap
@@ -30,28 +29,19 @@ import jax
 from jax.core import ShapedArray
 from jax.sharding import SingleDeviceSharding
 
-from fusewire.backends.xla.devices import Place, assigned, at, jax_device
+from fusewire.backends.xla.cpus import cpus
+from fusewire.backends.xla.devices import Place, at, jax_device
+from fusewire.backends.xla.executable import check_arrays, edge
 from fusewire.backends.xla.program import OPTIONS, Program, argument, settings
-from fusewire.backends.xla.storage import edge
 from fusewire.contract.backend import Slot
-from fusewire.errors import ShapeMismatchError
 from fusewire.host_memory import POOL, address, lend_again, lender, lent_thing
 from fusewire.ir.graph import Array
-from fusewire.process.wheels import installed
 
-# The series of jaxlib on which everything here was tried.
-KNOWN = ("0.10.",)
 # Places of outputs, and of what they are written over.
 Pairs: TypeAlias = Sequence[tuple[int, int]]
 # Runs an executable, and what chooses one, with the memory that it may have for its outputs.
 Call: TypeAlias = Callable[..., list[Any]]
 Choice: TypeAlias = Callable[[], tuple[Call, list[Any]]]
-_LOCK = threading.Lock()
-
-
-def is_known() -> bool:
-    """Tell whether this jaxlib is one that this file was written for."""
-    return installed("jaxlib").startswith(KNOWN)
 
 
 def output_order(count: int, pairs: Pairs) -> list[int]:
@@ -139,40 +129,11 @@ class Client:
 
 
 @cache
-def _cpus(threads: int | None) -> Any:
-    """Start a client with so many threads; it lives as long as the process."""
-    from jaxlib import xla_client
-
-    count = jax.config.jax_num_cpu_devices
-    # jaxlib asks the environment for the size of the pools that it is about to make.
-    pools = {} if threads is None else {"NPROC": str(threads)}
-    with _LOCK, assigned(pools):
-        # Without a count, it is what XLA_FLAGS says, or 1.
-        return xla_client.make_cpu_client(
-            asynchronous=False, num_devices=count if count >= 0 else None
-        )
-
-
-@cache
 def client(place: Place, threads: int | None = None) -> Client:
     """Return the client of a device; only CPUs have a number of threads."""
     if not place.is_host:
         return Client(jax_device(place))
-    return Client(at(_cpus(threads).local_devices(), place))
-
-
-def count_cpus() -> int:
-    """Count the CPU devices of our client."""
-    return len(_cpus(None).local_devices())
-
-
-def planned_bytes(executable: Any) -> int:
-    """Count what a run takes besides its arguments: temporary memory, and what it returns.
-
-    XLA writes out all that it planned to tell this, so it is asked only when somebody needs it.
-    """
-    stats = executable.get_compiled_memory_stats()
-    return int(stats.temp_size_in_bytes + stats.output_size_in_bytes)
+    return Client(at(cpus(threads).local_devices(), place))
 
 
 def bind(
@@ -423,7 +384,7 @@ def _entry(
     def slowly(*arguments: Any) -> list[Any]:
         """Run a signature that was not seen yet, or under ``jax.disable_jit``."""
         taken, donated = arguments[: len(inputs)], arguments[len(inputs) :]
-        _check(inputs, taken)
+        check_arrays(inputs, taken)
         given = [*weights, *map(owner.entered, taken), *donated]
         results = executable.execute_sharded(given).disassemble_into_single_device_arrays()
         return [arrays[0] for arrays in results]
@@ -439,15 +400,6 @@ def _entry(
         pxla.cc_shard_arg,
     )
     return call
-
-
-def _check(slots: Sequence[Slot], arguments: Sequence[Array]) -> None:
-    for slot, array in zip(slots, arguments, strict=True):
-        if array.shape != slot.dims or array.dtype != edge(slot.dtype):
-            raise ShapeMismatchError(
-                f"The input {slot.name} is {slot.dtype.name}{list(slot.dims)}, "
-                f"found {array.dtype}{list(array.shape)}."
-            )
 
 
 def _reader(owner: Client, slot: Slot, is_spare: bool, waits: bool) -> Callable[[Any], Array]:

@@ -8,13 +8,14 @@ import platform
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, final
 
+from fusewire.backends.xla.cpus import KNOWN, cpus, is_known
 from fusewire.backends.xla.executable import XlaExecutable, bytes_of, is_large
 from fusewire.backends.xla.gaps import GAPS
 from fusewire.backends.xla.info import INFO
-from fusewire.backends.xla.resident import ResidentExecutable, XlaBuffer
+from fusewire.backends.xla.resident import XlaBuffer
 from fusewire.contract.backend import (
     Artifact,
     Backend,
@@ -106,11 +107,10 @@ class XlaBackend(Backend, Scripted, Inspector):
             return [*self._cpus(), *others.result()]
 
     def _cpus(self) -> list[Device | Unavailable]:
-        from fusewire.backends.xla import client
         from fusewire.backends.xla.devices import Place
 
         name = platform.processor() or platform.machine()
-        count = client.count_cpus() if client.is_known() else 1
+        count = len(cpus(None).local_devices()) if is_known() else 1
         places = (Place("cpu", number) for number in range(count))
         return [self._tried(Device(place.id, name)) for place in places]
 
@@ -154,11 +154,11 @@ class XlaBackend(Backend, Scripted, Inspector):
         start = time.perf_counter()
         made, place = program(region, slots), Place.of(device)
         key = {"jaxlib": INFO.metadata["jaxlib"], "device": device.id}
-        if not client.is_known():
+        if not is_known():
             if threads:
                 raise OptionsError(
                     f"threads={threads}: jaxlib {key['jaxlib']} takes its threads from the "
-                    f"process. Leave threads out, or install a jaxlib {client.KNOWN[0]}x."
+                    f"process. Leave threads out, or install a jaxlib {KNOWN[0]}x."
                 )
             return Artifact("rebuild", portable.save(made, place), slots, key=key)
         owner = client.client(place, threads)
@@ -169,43 +169,22 @@ class XlaBackend(Backend, Scripted, Inspector):
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Read the executable and put the weights where it runs."""
-        from fusewire.backends.xla import client, portable
-        from fusewire.backends.xla.devices import Place
-        from fusewire.backends.xla.storage import as_bytes
+        from fusewire.backends.xla.loading import NativeProgram
 
-        roles: dict[str, list[Slot]] = {"input": [], "output": [], "weight": []}
-        for slot in artifact.slots:
-            roles[slot.role].append(slot)
-        held = [as_bytes(weights[slot.digest or ""], slot.dtype) for slot in roles["weight"]]
-        place = Place.of(device)
+        program = NativeProgram(artifact, device, weights)
         if artifact.kind == "rebuild":
-            call = portable.load(artifact.payload, held, roles["output"], place)
-            return XlaExecutable(call, roles["input"])
+            from fusewire.backends.xla import portable
+
+            given = program.held(), program.slots("output"), program.place
+            call = portable.load(artifact.payload, *given)
+            return XlaExecutable(call, program.slots("input"))
         found = artifact.key.get("jaxlib")
-        if found != INFO.metadata["jaxlib"] or not client.is_known():
+        if found != INFO.metadata["jaxlib"] or not is_known():
             raise FormatError(
                 f"This program was compiled with jaxlib {found}, and jaxlib "
                 f"{INFO.metadata['jaxlib']} is installed. Compile it again."
             )
-        owner = client.client(place, int(artifact.launch["threads"]) or None)  # type: ignore[arg-type] # ours
-        spares: Any = artifact.launch.get("spares", ())
-        first: Any = artifact.launch["first"] if spares else None
-        parts = [artifact.payload[:first], *([artifact.payload[first:]] if spares else [])]
-        loaded = [owner.load(part, bool(artifact.launch["lapack"])) for part in parts]
-        ready = [owner.put(array) for array in held]
-        if not place.is_host:
-            edges = roles["input"], roles["output"]
-            run = client.bind_resident(owner, loaded[0], ready, *edges)
-            return ResidentExecutable(run, device.id, owner.put, *edges)
-        waits = any(map(is_large, roles["input"]))
-        flat: Any = artifact.launch.get("pairs", ())
-        pairs = list(zip(flat[::2], flat[1::2], strict=True))
-        given = owner, loaded, ready, roles["input"], roles["output"], spares
-        planned = partial(client.planned_bytes, loaded[0])
-        if pairs:
-            updating = client.UpdatingProgram(*given, pairs)
-            return XlaExecutable(updating.run, roles["input"], planned, updating.update)
-        return XlaExecutable(client.bind(*given, waits), roles["input"], planned)
+        return program.loaded()
 
     def allocate(self, type_: TensorType, device: Device) -> Buffer | None:
         """Make an array on a device that is no CPU: those share the memory of the host."""
@@ -213,7 +192,7 @@ class XlaBackend(Backend, Scripted, Inspector):
         from fusewire.backends.xla.devices import Place
 
         place = Place.of(device)
-        if place.is_host or not client.is_known():
+        if place.is_host or not is_known():
             return None
         return XlaBuffer.zeros(device.id, type_, client.client(place).put)
 
@@ -224,7 +203,7 @@ class XlaBackend(Backend, Scripted, Inspector):
         from fusewire.backends.xla.inspection import hlo_kernels
         from fusewire.contract.region import edge_slots, weight_slots
 
-        if not client.is_known():
+        if not is_known():
             raise RefusedError(f"jaxlib {INFO.metadata['jaxlib']} is not one that we can look at.")
         slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
         owner = client.client(Place.of(device), _threads(config))

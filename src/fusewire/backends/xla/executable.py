@@ -9,6 +9,8 @@ from typing import Any, TypeAlias, final
 import numpy as np
 
 from fusewire.contract.backend import Done, Event, Executable, Held, Slot
+from fusewire.dtypes import DType
+from fusewire.errors import ShapeMismatchError
 from fusewire.host_memory import ALIGNMENT, address, aligned_copy
 from fusewire.ir.graph import Array
 
@@ -38,7 +40,7 @@ class XlaExecutable(Executable):
 
         ``update`` runs it, and may write outputs over inputs.
         """
-        self._call = call
+        self.call = call
         self._update = update
         self._planned = planned
         self._narrow = [i for i, slot in enumerate(inputs) if slot.dtype.is_narrow]
@@ -61,7 +63,7 @@ class XlaExecutable(Executable):
         """Run to the end; outputs are fresh, writable, and the caller's."""
         if self._narrow or self._large:
             inputs = self._shown(inputs)
-        outputs: list[Held] = self._call(*inputs)  # type: ignore[assignment] # arrays are held
+        outputs: list[Held] = self.call(*inputs)  # type: ignore[assignment] # arrays are held
         return outputs
 
     def run_updating(self, inputs: Sequence[Held], updates: Sequence[tuple[int, int]]) -> Event:
@@ -83,6 +85,26 @@ class XlaExecutable(Executable):
             if address(shown[i]) % ALIGNMENT:
                 shown[i] = aligned_copy(shown[i])
         return shown
+
+
+def edge(of: DType) -> np.dtype[Any]:
+    """Give the dtype that crosses the edge of a program."""
+    return np.dtype(np.uint8) if of.is_narrow else of.numpy
+
+
+def as_bytes(array: Array, of: DType) -> Array:
+    """Look at a host array as the edge of a program takes it."""
+    return array.view(np.uint8) if of.is_narrow else array
+
+
+def check_arrays(slots: Sequence[Slot], arguments: Sequence[Array]) -> None:
+    """Raise ShapeMismatchError for an argument that does not have the type of its slot."""
+    for slot, array in zip(slots, arguments, strict=True):
+        if array.shape != slot.dims or array.dtype != edge(slot.dtype):
+            raise ShapeMismatchError(
+                f"The input {slot.name} is {slot.dtype.name}{list(slot.dims)}, "
+                f"found {array.dtype}{list(array.shape)}."
+            )
 
 
 def bytes_of(slot: Slot) -> int:

@@ -11,8 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fusewire.backends.xla.executable import as_bytes, edge
 from fusewire.backends.xla.lowering import CONTROL, TABLE
-from fusewire.backends.xla.storage import Traced, as_bytes, carrier, edge, enter, leave, store, work
+from fusewire.backends.xla.storage import Traced, carrier, enter, leave, store, work
 from fusewire.contract.backend import Slot
 from fusewire.errors import DimError
 from fusewire.ir.builder import bind_symbols

@@ -14,7 +14,6 @@ import numpy as np
 from jax import lax
 
 from fusewire.dtypes import DType
-from fusewire.ir.graph import Array
 from fusewire.numerics.codes import code_steps, code_values
 
 # An array of jax, or what stands for one while a function is traced.
@@ -32,16 +31,6 @@ def computed(of: DType) -> np.dtype[Any]:
     """Give the dtype in which a node computes: 16 bits and fewer are computed in float32."""
     small = of.is_float and of.bits <= 16
     return np.dtype(np.float32) if small else carrier(of)
-
-
-def as_bytes(array: Array, of: DType) -> Array:
-    """Look at a host array as the edge of a program takes it."""
-    return array.view(np.uint8) if of.is_narrow else array
-
-
-def edge(of: DType) -> np.dtype[Any]:
-    """Give the dtype that crosses the edge of a program."""
-    return np.dtype(np.uint8) if of.is_narrow else of.numpy
 
 
 def enter(x: Traced, of: DType) -> Traced:

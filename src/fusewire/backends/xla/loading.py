@@ -1,0 +1,128 @@
+"""Load machine code of XLA's: by jaxlib alone where jax is not imported yet, else with jax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from fusewire.backends.xla.cpus import cpus, is_alone
+from fusewire.backends.xla.devices import Place
+from fusewire.backends.xla.executable import XlaExecutable, as_bytes, is_large
+from fusewire.backends.xla.resident import ResidentExecutable
+from fusewire.contract.backend import Artifact, Device, Executable, Slot
+from fusewire.ir.graph import Array
+
+if TYPE_CHECKING:
+    from fusewire.backends.xla.client import Client
+
+
+@dataclass(frozen=True)
+class NativeProgram:
+    """Machine code, and the weights of it as they cross the edge of the program."""
+
+    artifact: Artifact
+    device: Device
+    weights: Mapping[str, Array]
+
+    @cached_property
+    def place(self) -> Place:
+        return Place.of(self.device)
+
+    def loaded(self) -> Executable:
+        """Read the code and put the weights where it runs."""
+        if self._may_start_quickly:
+            return self._quick()
+        if not self.place.is_host:
+            return self._resident()
+        return self._on_host()
+
+    def slots(self, role: str) -> list[Slot]:
+        return [slot for slot in self.artifact.slots if slot.role == role]
+
+    def held(self) -> list[Array]:
+        """List the weights, in the order of their slots."""
+        slots = self.slots("weight")
+        return [as_bytes(self.weights[slot.digest or ""], slot.dtype) for slot in slots]
+
+    @cached_property
+    def _threads(self) -> int | None:
+        return int(self.artifact.launch["threads"]) or None  # type: ignore[arg-type] # ours
+
+    @cached_property
+    def _parts(self) -> list[bytes]:
+        """The code, and that which takes memory for its outputs, if there is such."""
+        payload: bytes = self.artifact.payload
+        first: Any = self.artifact.launch["first"] if self._spares else None
+        return [payload[:first], *([payload[first:]] if self._spares else [])]
+
+    @cached_property
+    def _spares(self) -> Sequence[int]:
+        found: Any = self.artifact.launch.get("spares", ())
+        return tuple(found)
+
+    @cached_property
+    def _pairs(self) -> list[tuple[int, int]]:
+        flat: Any = self.artifact.launch.get("pairs", ())
+        return list(zip(flat[::2], flat[1::2], strict=True))
+
+    @cached_property
+    def _may_start_quickly(self) -> bool:
+        # Functions of LAPACK's and states need more of jax than a call does.
+        needs_jax = bool(self.artifact.launch["lapack"]) or bool(self._pairs)
+        return self.place == Place("cpu", 0) and not needs_jax and is_alone()
+
+    def _quick(self) -> Executable:
+        # The client comes first: it keeps jaxlib quiet.
+        device = cpus(self._threads).local_devices()[0]
+        from fusewire.backends.xla.quick_start import QuickStart, read
+
+        code = read(device, self._parts[0])
+        edges = self.slots("input"), self.slots("output")
+        call = QuickStart(device, code, self.held(), *edges, self._call_with_jax)
+        executable = XlaExecutable(call, edges[0], partial(planned_bytes, code))
+        call.ready = partial(setattr, executable, "call")
+        return executable
+
+    def _call_with_jax(self) -> Callable[..., list[Array]]:
+        from fusewire.backends.xla import client
+
+        waits = any(map(is_large, self.slots("input")))
+        return client.bind(*self._bound(), waits)
+
+    def _bound(self) -> tuple[Client, list[Any], list[Any], list[Slot], list[Slot], Sequence[int]]:
+        """Return what every way to run it with jax needs."""
+        from fusewire.backends.xla import client
+
+        owner = client.client(self.place, self._threads)
+        loaded = [owner.load(part, bool(self.artifact.launch["lapack"])) for part in self._parts]
+        ready = [owner.put(array) for array in self.held()]
+        return owner, loaded, ready, self.slots("input"), self.slots("output"), self._spares
+
+    def _on_host(self) -> Executable:
+        from fusewire.backends.xla import client
+
+        bound = self._bound()
+        inputs, planned = self.slots("input"), partial(planned_bytes, bound[1][0])
+        if self._pairs:
+            updating = client.UpdatingProgram(*bound, self._pairs)
+            return XlaExecutable(updating.run, inputs, planned, updating.update)
+        waits = any(map(is_large, inputs))
+        return XlaExecutable(client.bind(*bound, waits), inputs, planned)
+
+    def _resident(self) -> Executable:
+        from fusewire.backends.xla import client
+
+        owner, loaded, ready, *edges, _ = self._bound()
+        run = client.bind_resident(owner, loaded[0], ready, *edges)
+        return ResidentExecutable(run, self.device.id, owner.put, *edges)
+
+
+def planned_bytes(executable: Any) -> int:
+    """Count what a run takes besides its arguments: temporary memory, and what it returns.
+
+    XLA writes out all that it planned to tell this, so it is asked only when somebody needs it.
+    """
+    stats = executable.get_compiled_memory_stats()
+    return int(stats.temp_size_in_bytes + stats.output_size_in_bytes)
