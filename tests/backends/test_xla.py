@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.backends.xla import cpus, loading, quick_start
+from fusewire.backends.xla import client, cpus, loading, quick_start
 from fusewire.backends.xla.engine import XlaBackend
 from fusewire.backends.xla.executable import XlaExecutable
 from fusewire.backends.xla.refusal import refuses
@@ -66,8 +66,14 @@ def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any
     if request.param == "portable":
         monkeypatch.setattr(cpus, "KNOWN", ("0.0.",))
     if request.param == "quick":
-        monkeypatch.setattr(loading, "is_alone", lambda: True)
+        start_quickly(monkeypatch)
     return request.param
+
+
+def start_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do as if jax was not imported here, and no times were taken."""
+    monkeypatch.setattr(loading, "is_alone", lambda: True)
+    monkeypatch.setattr(loading, "are_times_taken", lambda: False)
 
 
 def aligned(array: Array) -> Array:
@@ -152,21 +158,56 @@ def test_first_answer_of_a_bundle_does_not_wait_for_jax(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_jax_takes_over_from_a_quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "is_alone", lambda: True)
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> XlaExecutable:
+    """Load a program that starts quickly, and would have jax take over at the second call."""
+    start_quickly(monkeypatch)
     monkeypatch.setattr(quick_start, "CALLS", 2)
     x = value(float32, 3)
     executable = build(BACKEND, Graph([x], [negative(x)]), CPU)
     assert isinstance(executable, XlaExecutable)
-    given, before = np.ones(3, np.float32), executable.call
-    assert isinstance(before, quick_start.QuickStart)
+    assert isinstance(executable.call, quick_start.QuickStart)
+    return executable
+
+
+def called_often(executable: XlaExecutable) -> None:
+    """Call it before jax takes over, and after that."""
+    given = np.ones(3, np.float32)
     for _ in range(3):
         np.testing.assert_array_equal(executable.compute([given]), [-given])
     for thread in threading.enumerate():
         if thread.name == "fusewire-jax":
             thread.join()
-    assert executable.call is not before
     np.testing.assert_array_equal(executable.compute([given]), [-given])
+
+
+def test_jax_takes_over_from_a_quick_start(quick: XlaExecutable) -> None:
+    before = quick.call
+    called_often(quick)
+    assert quick.call is not before
+
+
+def test_quick_start_goes_on_if_jax_fails(
+    quick: XlaExecutable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*given: Any) -> Any:
+        raise ImportError("planted")
+
+    monkeypatch.setattr(client, "bind", fails)
+    before = quick.call
+    with caplog.at_level("INFO", "fusewire"):
+        called_often(quick)
+    assert quick.call is before
+    assert "ImportError: planted" in caplog.text
+
+
+def test_whoever_takes_times_has_those_of_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    start_quickly(monkeypatch)
+    monkeypatch.setattr(loading, "are_times_taken", lambda: True)
+    x = value(float32, 3)
+    executable = build(BACKEND, Graph([x], [negative(x)]), CPU)
+    assert isinstance(executable, XlaExecutable)
+    assert not isinstance(executable.call, quick_start.QuickStart)
 
 
 def test_user_of_jax_notices_nothing() -> None:

@@ -32,6 +32,7 @@ from fusewire.choosing.split import Splitting, whole_seconds
 from fusewire.choosing.tune import Tuning
 from fusewire.contract.backend import Config, Fact
 from fusewire.contract.model_file import ModelFile
+from fusewire.contract.timing import take_times
 from fusewire.errors import (
     NoneRightError,
     NotRecalledError,
@@ -310,6 +311,7 @@ def _race(question: Question, findings: Findings, finder: TargetFinder) -> RaceR
             "the samples themselves."
         )
     Meter(limits).need(returned_bytes(question.graph), where=" for what it returns")
+    take_times()
     start = time.monotonic() if question.start is None else question.start
     budget = DecisionBudget(question.budget, start)
     judge = Judge(

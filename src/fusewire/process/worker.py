@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from fusewire.contract.backend import Artifact, Backend, Config, Device, Executable
 from fusewire.contract.model_file import ModelFile, SentFile
+from fusewire.contract.timing import take_times
 from fusewire.errors import EngineError, EngineGarbage
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.parse import parse_graph
@@ -187,6 +188,7 @@ class Worker:
         """Close this process before the engine sees anything of a model."""
         if not self._is_closed:
             self._report("import")
+            take_times()
             guarded(backend.info.name, "import", "", backend.prepare, config or Config())
             self._report("import", environment=list(backend.info.environment))
             finish()

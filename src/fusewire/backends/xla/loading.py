@@ -12,6 +12,7 @@ from fusewire.backends.xla.devices import Place
 from fusewire.backends.xla.executable import XlaExecutable, as_bytes, is_large
 from fusewire.backends.xla.resident import ResidentExecutable
 from fusewire.contract.backend import Artifact, Device, Executable, Slot
+from fusewire.contract.timing import are_times_taken
 from fusewire.ir.graph import Array
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ class NativeProgram:
     def _may_start_quickly(self) -> bool:
         # Functions of LAPACK's and states need more of jax than a call does.
         needs_jax = bool(self.artifact.launch["lapack"]) or bool(self._pairs)
-        return self.place == Place("cpu", 0) and not needs_jax and is_alone()
+        # And whoever takes times wants those of the long run.
+        may_wait = needs_jax or are_times_taken() or not is_alone()
+        return self.place == Place("cpu", 0) and not may_wait
 
     def _quick(self) -> Executable:
         # The client comes first: it keeps jaxlib quiet.

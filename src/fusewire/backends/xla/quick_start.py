@@ -16,6 +16,7 @@ from jaxlib import _jax, xla_client
 
 from fusewire.backends.xla.executable import check_arrays, edge
 from fusewire.contract.backend import Slot
+from fusewire.errors import note
 from fusewire.host_memory import lender
 from fusewire.ir.graph import Array
 
@@ -81,10 +82,13 @@ class QuickStart:
             if self._calls != CALLS:
                 return
         # Whoever ends the process waits for it: an import that is cut off may crash.
-        threading.Thread(target=self._upgrade, name="fusewire-jax", daemon=False).start()
+        threading.Thread(target=self._take_over, name="fusewire-jax", daemon=False).start()
 
-    def _upgrade(self) -> None:
-        self.ready(self._full())
+    def _take_over(self) -> None:
+        try:
+            self.ready(self._full())
+        except Exception as error:  # noqa: BLE001 - whatever jax raises, calls go on without it
+            note(f"XLA goes on without jax: {type(error).__name__}: {error}")
 
 
 class _Aval:
