@@ -11,6 +11,7 @@ Prints Markdown.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import itertools
 import math
@@ -161,18 +162,17 @@ def calls() -> None:
         sizes = [64 * n for n in range(1, 9)]
         program = fw.compile(lambda x: np.exp(-x) + 1, fw.Spec(("n",)), **options)
         arrays = [np.zeros(size, np.float32) for size in sizes]
-        count = CALLS if backend != "webgpu" else CALLS // 10
-        for turn in range(count // 10):
+        for turn in range(CALLS // 10):
             program(arrays[turn % len(arrays)])
         gc.collect()
         before = resident(os.getpid())
         start = time.perf_counter()
-        for turn in range(count):
+        for turn in range(CALLS):
             program(arrays[turn % len(arrays)])
         seconds = time.perf_counter() - start
         gc.collect()
         grown = (resident(os.getpid()) - before) / MB
-        print(f"- {backend}: {count:,} calls of 8 sizes in {seconds:.0f} s, growth {grown:.2f} MB")
+        print(f"- {backend}: {CALLS:,} calls of 8 sizes in {seconds:.0f} s, growth {grown:.2f} MB")
 
 
 def _live(schedule: Schedule) -> int:
@@ -242,6 +242,20 @@ def plan() -> None:
     print(f"\nGeometric mean of {len(ratios)}: {mean:.3f}, most {max(ratios):.3f}")
 
 
+PARTS = {"chain": chain, "waits": waits, "state": state, "calls": calls, "plan": plan}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    chosen = parser.parse_args().parts or ["chain", "state", "calls"]
+    if unknown := sorted(set(chosen) - PARTS.keys()):
+        parser.error(f"{unknown[0]!r} is not a part: {', '.join(PARTS)}.")
+    for part in chosen:
+        PARTS[part]()
+
+
 if __name__ == "__main__":
-    for name in sys.argv[1:] or ("chain", "state", "calls"):
-        {"chain": chain, "waits": waits, "state": state, "calls": calls, "plan": plan}[name]()
+    main()
