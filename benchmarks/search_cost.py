@@ -89,9 +89,9 @@ def searches(models: list[str], budget: float) -> Iterator[Row]:
     for name in models:
         with tempfile.TemporaryDirectory(prefix="search-") as folder:
             path, inputs = original(name)
-            yield search_apart(name, path, inputs, made(Path(folder) / "cache"), budget)
+            yield search_apart(name, path, inputs, new_folder(Path(folder) / "cache"), budget)
     with tempfile.TemporaryDirectory(prefix="search-") as folder:
-        cache = made(Path(folder) / "cache")
+        cache = new_folder(Path(folder) / "cache")
         for number, end in (("first", "class"), ("second", "words")):
             path = Path(folder) / f"{number}.onnx"
             arrays = dict(enumerate(workload(end).save(path)))
@@ -99,7 +99,7 @@ def searches(models: list[str], budget: float) -> Iterator[Row]:
             yield search_apart(f"{number} of two", path, given, cache, budget)
 
 
-def made(folder: Path) -> Path:
+def new_folder(folder: Path) -> Path:
     folder.mkdir(mode=0o700)
     return folder
 
@@ -139,7 +139,8 @@ def main() -> None:
     parser.add_argument("--write", type=Path)
     args = parser.parse_args()
     if args.search:
-        print(json.dumps(search(*args.search, args.budget)))
+        path, inputs = args.search
+        print(json.dumps(search(path, inputs, args.budget)))
         return
     rows = []
     for row in searches(args.models, args.budget):

@@ -1,9 +1,11 @@
 """XLA behind the contract: what declarations cannot show, and a slice of the conformance suite."""
 
+import gc
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -99,7 +101,6 @@ def test_probe_gives_a_device_that_ran_something() -> None:
 
 ALONE = """
 import sys
-import threading
 from fusewire.registry import REGISTRY
 backend = REGISTRY.backends.get("xla")
 assert "jax" not in sys.modules, "importing the backend imports jax"
@@ -128,6 +129,7 @@ check()
 assert "jax" not in sys.modules, "the first answer waited for jax"
 try:
     program(given[0], given[1].astype(np.float64))
+    sys.exit("an input of another dtype was taken")
 except fw.errors.FusewireError:
     pass
 while "fusewire-jax" not in [thread.name for thread in threading.enumerate()]:
@@ -163,10 +165,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> XlaExecutable:
     """Load a program that starts quickly, and would have jax take over at the second call."""
     start_quickly(monkeypatch)
     monkeypatch.setattr(quick_start, "CALLS", 2)
+    executable = negated()
+    assert isinstance(executable.call, quick_start.QuickStart)
+    return executable
+
+
+def negated() -> XlaExecutable:
     x = value(float32, 3)
     executable = build(BACKEND, Graph([x], [negative(x)]), CPU)
     assert isinstance(executable, XlaExecutable)
-    assert isinstance(executable.call, quick_start.QuickStart)
     return executable
 
 
@@ -187,6 +194,33 @@ def test_jax_takes_over_from_a_quick_start(quick: XlaExecutable) -> None:
     assert quick.call is not before
 
 
+def test_quick_start_goes_on_without_a_thread(
+    quick: XlaExecutable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", full)
+        called_often(quick)
+    assert isinstance(quick.call, quick_start.QuickStart)
+    quick.call._calls = 0
+    called_often(quick)
+    assert not isinstance(quick.call, quick_start.QuickStart)
+
+
+def test_quick_start_does_not_keep_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    start_quickly(monkeypatch)
+    executable = negated()
+    seen = weakref.ref(executable)
+    gc.disable()
+    try:
+        del executable
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
 def test_quick_start_goes_on_if_jax_fails(
     quick: XlaExecutable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -204,10 +238,7 @@ def test_quick_start_goes_on_if_jax_fails(
 def test_whoever_takes_times_has_those_of_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     start_quickly(monkeypatch)
     monkeypatch.setattr(loading, "are_times_taken", lambda: True)
-    x = value(float32, 3)
-    executable = build(BACKEND, Graph([x], [negative(x)]), CPU)
-    assert isinstance(executable, XlaExecutable)
-    assert not isinstance(executable.call, quick_start.QuickStart)
+    assert not isinstance(negated().call, quick_start.QuickStart)
 
 
 def test_user_of_jax_notices_nothing() -> None:
@@ -381,12 +412,10 @@ def test_artifact_of_another_version_is_refused() -> None:
 
 CHILD = """
 import sys
-import threading
 import numpy as np
 from pathlib import Path
 from fusewire.contract.backend import Artifact, Slot
 from fusewire.backends.xla.engine import XlaBackend
-from fusewire.backends.xla.executable import XlaExecutable
 from fusewire.dtypes import float64
 from fusewire.contract.region import first_device
 backend = XlaBackend()

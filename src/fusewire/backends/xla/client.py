@@ -1,4 +1,4 @@
-"""The private interface of jaxlib, with `quick_start`; `cpus.is_known` checks its version.
+"""The private interface of jaxlib; `quick_start` is the other file to change with it.
 
 Why it is worth it. A CPU client of our own does not touch the user's: its programs run at once in
 the calling thread (jax's way to that is a flag for the whole process), its pool has the threads

@@ -55,8 +55,10 @@ class NativeProgram:
     def _parts(self) -> list[bytes]:
         """The code, and that which takes memory for its outputs, if there is such."""
         payload: bytes = self.artifact.payload
-        first: Any = self.artifact.launch["first"] if self._spares else None
-        return [payload[:first], *([payload[first:]] if self._spares else [])]
+        if not self._spares:
+            return [payload]
+        first: Any = self.artifact.launch["first"]
+        return [payload[:first], payload[first:]]
 
     @cached_property
     def _spares(self) -> Sequence[int]:
@@ -83,42 +85,51 @@ class NativeProgram:
 
         code = read(device, self._parts[0])
         edges = self.slots("input"), self.slots("output")
-        call = QuickStart(device, code, self.held(), *edges, self._call_with_jax)
-        executable = XlaExecutable(call, edges[0], partial(planned_bytes, code))
-        call.ready = partial(setattr, executable, "call")
+        quick = QuickStart(device, code, self.held(), *edges, partial(self._call, code))
+        executable = XlaExecutable(quick, edges[0], partial(planned_bytes, code))
+        quick.serve(executable)
         return executable
-
-    def _call_with_jax(self) -> Callable[..., list[Array]]:
-        from fusewire.backends.xla import client
-
-        waits = any(map(is_large, self.slots("input")))
-        return client.bind(*self._bound(), waits)
-
-    def _bound(self) -> tuple[Client, list[Any], list[Any], list[Slot], list[Slot], Sequence[int]]:
-        """Return what every way to run it with jax needs."""
-        from fusewire.backends.xla import client
-
-        owner = client.client(self.place, self._threads)
-        loaded = [owner.load(part, bool(self.artifact.launch["lapack"])) for part in self._parts]
-        ready = [owner.put(array) for array in self.held()]
-        return owner, loaded, ready, self.slots("input"), self.slots("output"), self._spares
 
     def _on_host(self) -> Executable:
         from fusewire.backends.xla import client
 
-        bound = self._bound()
-        inputs, planned = self.slots("input"), partial(planned_bytes, bound[1][0])
-        if self._pairs:
-            updating = client.UpdatingProgram(*bound, self._pairs)
-            return XlaExecutable(updating.run, inputs, planned, updating.update)
-        waits = any(map(is_large, inputs))
-        return XlaExecutable(client.bind(*bound, waits), inputs, planned)
+        owner, code = self._owner()
+        inputs, planned = self.slots("input"), partial(planned_bytes, code)
+        if not self._pairs:
+            return XlaExecutable(self._call(code), inputs, planned)
+        updating = client.UpdatingProgram(*self._bound(owner, code), self._pairs)
+        return XlaExecutable(updating.run, inputs, planned, updating.update)
+
+    def _call(self, code: Any) -> Callable[..., list[Array]]:
+        """Make what jax runs the code by."""
+        from fusewire.backends.xla import client
+
+        owner = client.client(self.place, self._threads)
+        waits = any(map(is_large, self.slots("input")))
+        return client.bind(*self._bound(owner, code), waits)
+
+    def _owner(self) -> tuple[Client, Any]:
+        """Return the client of the device, and the code as it has read it."""
+        from fusewire.backends.xla import client
+
+        owner = client.client(self.place, self._threads)
+        return owner, owner.load(self._parts[0], bool(self.artifact.launch["lapack"]))
+
+    def _bound(
+        self, owner: Client, code: Any
+    ) -> tuple[Client, list[Any], list[Any], list[Slot], list[Slot], Sequence[int]]:
+        """Return what every way to run it with jax needs."""
+        uses_lapack = bool(self.artifact.launch["lapack"])
+        loaded = [code, *(owner.load(part, uses_lapack) for part in self._parts[1:])]
+        ready = [owner.put(array) for array in self.held()]
+        return owner, loaded, ready, self.slots("input"), self.slots("output"), self._spares
 
     def _resident(self) -> Executable:
         from fusewire.backends.xla import client
 
-        owner, loaded, ready, *edges, _ = self._bound()
-        run = client.bind_resident(owner, loaded[0], ready, *edges)
+        owner, code = self._owner()
+        _, _, ready, *edges, _ = self._bound(owner, code)
+        run = client.bind_resident(owner, code, ready, *edges)
         return ResidentExecutable(run, self.device.id, owner.put, *edges)
 
 

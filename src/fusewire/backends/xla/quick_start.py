@@ -9,19 +9,26 @@ entry then takes over. Like `client`, this is the private interface of jaxlib.
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+import numpy as np
 from jaxlib import _jax, xla_client
 
-from fusewire.backends.xla.executable import check_arrays, edge
+from fusewire.backends.xla.executable import XlaExecutable, check_arrays, edge
 from fusewire.contract.backend import Slot
 from fusewire.errors import note
 from fusewire.host_memory import lender
 from fusewire.ir.graph import Array
+from fusewire.process.forks import without_forks
 
 # After so many calls, jax is worth its import.
 CALLS = 20
+# Programs that wait for jax, and the lock of whoever adds one or ends the thread.
+_WAITING: deque[QuickStart] = deque()
+_LOCK = threading.Lock()
 
 
 def read(device: Any, payload: bytes) -> Any:
@@ -31,10 +38,7 @@ def read(device: Any, payload: bytes) -> Any:
 
 @final
 class QuickStart:
-    """Runs an executable without jax until ``full`` has made what runs it with jax.
-
-    ``ready`` is told what ``full`` made.
-    """
+    """Runs an executable without jax until ``full`` has made what runs it with jax."""
 
     def __init__(
         self,
@@ -47,22 +51,29 @@ class QuickStart:
     ) -> None:
         self._device, self._executable, self._inputs = device, executable, inputs
         self._sharding = _Sharding(device)
-        self._weights = [self._put(array) for array in weights]
+        self._weights = [self._put(array, _Aval(array.shape, array.dtype)) for array in weights]
+        self._avals = [_Aval.of(slot) for slot in inputs]
         self._handlers = [
-            _jax.array_result_handler(_Aval(slot), self._sharding, True, True) for slot in outputs
+            _jax.array_result_handler(_Aval.of(slot), self._sharding, True, True)
+            for slot in outputs
         ]
         self._lenders = [lender(slot.dims, slot.dtype.numpy) for slot in outputs]
-        self._avals = [_Aval(slot) for slot in inputs]
         self._full = full
         self._calls = 0
-        self._lock = threading.Lock()
-        self.ready: Callable[[Callable[..., list[Array]]], None] = lambda call: None
+        self._user: weakref.ref[XlaExecutable] | None = None
+
+    def serve(self, executable: XlaExecutable) -> None:
+        """Answer the calls of an executable, until it has what answers them with jax."""
+        self._user = weakref.ref(executable)
 
     def __call__(self, *arguments: Array) -> list[Array]:
         """Run; outputs are fresh, writable, and the caller's."""
         check_arrays(self._inputs, arguments)
-        self._count()
-        given = [self._put(array, aval) for array, aval in zip(arguments, self._avals, strict=True)]
+        # Threads may count one call of two: it is no matter when jax comes.
+        count = self._calls = self._calls + 1
+        if count == CALLS:
+            _import_behind(self)
+        given = [self._put(*pair) for pair in zip(arguments, self._avals, strict=True)]
         results = self._executable.execute_sharded([*self._weights, *given])
         made = results.consume_with_handlers(self._handlers)
         return [
@@ -70,25 +81,46 @@ class QuickStart:
             for lend, array in zip(self._lenders, made, strict=True)
         ]
 
-    def _put(self, array: Array, aval: _Aval | None = None) -> Any:
+    def hand_over(self) -> None:
+        """Have jax answer from now on; if it cannot, calls go on as before."""
+        user = None if self._user is None else self._user()
+        if user is None:
+            return
+        try:
+            # A process that is forked in between would have half of jax.
+            with without_forks():
+                user.call = self._full()
+        except Exception as error:  # noqa: BLE001 - jax may raise anything
+            note(f"XLA goes on without jax: {type(error).__name__}: {error}")
+
+    def _put(self, array: Array, of: _Aval) -> Any:
         """Copy an array, or lend it where it is aligned: who gave it must not write to it."""
-        of = aval or _Aval.of(array)
         given = of, self._sharding, [array], [self._device]
         return xla_client.batched_device_put(*given, enable_x64=True).block_until_ready()
 
-    def _count(self) -> None:
-        with self._lock:
-            self._calls += 1
-            if self._calls != CALLS:
-                return
-        # Whoever ends the process waits for it: an import that is cut off may crash.
-        threading.Thread(target=self._take_over, name="fusewire-jax", daemon=False).start()
 
-    def _take_over(self) -> None:
+def _import_behind(program: QuickStart) -> None:
+    """Have one thread hand programs over to jax, one after the other."""
+    with _LOCK:
+        _WAITING.append(program)
+        if len(_WAITING) > 1:
+            return
+        # Whoever ends the process waits for it: an import that is cut off may crash.
+        thread = threading.Thread(target=_hand_over_all, name="fusewire-jax", daemon=False)
         try:
-            self.ready(self._full())
-        except Exception as error:  # noqa: BLE001 - whatever jax raises, calls go on without it
-            note(f"XLA goes on without jax: {type(error).__name__}: {error}")
+            thread.start()
+        except RuntimeError as error:
+            _WAITING.clear()
+            note(f"XLA goes on without jax: {error}")
+
+
+def _hand_over_all() -> None:
+    while True:
+        _WAITING[0].hand_over()
+        with _LOCK:
+            _WAITING.popleft()
+            if not _WAITING:
+                return
 
 
 class _Aval:
@@ -96,14 +128,12 @@ class _Aval:
 
     weak_type = False
 
-    def __init__(self, slot: Slot) -> None:
-        self.shape, self.dtype = slot.dims, edge(slot.dtype)
+    def __init__(self, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = shape, dtype
 
     @staticmethod
-    def of(array: Array) -> _Aval:
-        made = _Aval.__new__(_Aval)
-        made.shape, made.dtype = array.shape, array.dtype
-        return made
+    def of(slot: Slot) -> _Aval:
+        return _Aval(slot.dims, edge(slot.dtype))
 
 
 class _Sharding(_jax.SingleDeviceSharding):  # type: ignore[misc] # jaxlib has no types for it
