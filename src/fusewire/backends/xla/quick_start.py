@@ -18,11 +18,13 @@ import numpy as np
 from jaxlib import _jax, xla_client
 
 from fusewire.backends.xla.executable import XlaExecutable, check_arrays, edge
+from fusewire.backends.xla.info import INFO
 from fusewire.contract.backend import Slot
-from fusewire.errors import note
+from fusewire.errors import FusewireError, note
 from fusewire.host_memory import lender
 from fusewire.ir.graph import Array
 from fusewire.process.forks import without_forks
+from fusewire.process.guard import guarded
 
 # After so many calls, jax is worth its import.
 CALLS = 20
@@ -89,9 +91,9 @@ class QuickStart:
         try:
             # A process that is forked in between would have half of jax.
             with without_forks():
-                user.call = self._full()
-        except Exception as error:  # noqa: BLE001 - jax may raise anything
-            note(f"XLA goes on without jax: {type(error).__name__}: {error}")
+                user.call = guarded(INFO.name, "import", "jax", self._full)
+        except FusewireError as error:
+            note(f"XLA goes on without jax: {error}")
 
     def _put(self, array: Array, of: _Aval) -> Any:
         """Copy an array, or lend it where it is aligned: who gave it must not write to it."""
