@@ -277,12 +277,12 @@ def test_slow_compilers_wait_for_a_while_and_end_with_the_program() -> None:
     assert not later.kept
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_slow_search_that_raises_does_not_stop_those_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fusewire.background.slow.DELAY", 0.0)
-    clock, begun = _Clock(), threading.Event()
+    clock, begun, raised = _Clock(), threading.Event(), threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda args: raised.set())
 
     class Begun:
         def __init__(self, error: Exception | None) -> None:
@@ -300,6 +300,7 @@ def test_slow_search_that_raises_does_not_stop_those_after_it(
     begun.clear()
     clock.put(searches[2])
     assert begun.wait(10)
+    assert raised.wait(10)
 
 
 def test_first_searches_come_before_late_ones() -> None:
