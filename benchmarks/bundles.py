@@ -38,6 +38,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks import warm
+from benchmarks.timing import start_environment
 
 # A start that takes less is compared by difference, the others by ratio.
 LONG_MS, MOST_MORE_MS, MOST_RATIO, MOST_OF_COLD = 100.0, 8.0, 1.1, 0.19
@@ -99,9 +100,7 @@ def plan_of(program: Any) -> list[list[str]]:
 
 def fresh(task: str, engine: str, name: str, folder: Path) -> dict[str, Any]:
     words = [sys.executable, "-W", "ignore", __file__, "--child", task, engine, name, str(folder)]
-    # Modules are compiled once, as those of an installed wheel are.
-    env = {key: x for key, x in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(words, env=env, capture_output=True, text=True)
+    done = subprocess.run(words, env=start_environment(), capture_output=True, text=True)
     if done.returncode:
         said = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
         return {"problem": f"{task}: {said[0][:160]}"}

@@ -37,6 +37,9 @@ import numpy as np
 
 HERE = Path(__file__)
 sys.path[:0] = [str(HERE.with_name("zoo")), str(HERE.parents[1])]
+
+from benchmarks.timing import start_environment  # noqa: E402 - the path comes first
+
 zoo: Any = import_module("zoo")
 Row = dict[str, Any]
 PAGE = HERE.with_name("results") / "first_answer.md"
@@ -124,9 +127,8 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 def environment(folder: Path) -> dict[str, str]:
     """Return the variables of a process with a cache of its own."""
-    kept = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     path = f"{HERE.parents[1]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    return {**kept, "FUSEWIRE_CACHE": str(folder), "PYTHONPATH": path}
+    return {**start_environment(), "FUSEWIRE_CACHE": str(folder), "PYTHONPATH": path}
 
 
 def run(code: str, *words: str) -> tuple[str, float, float]:

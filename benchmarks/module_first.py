@@ -7,12 +7,13 @@ least counts.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from benchmarks.timing import start_environment
 
 Row = dict[str, Any]
 SIDES = {
@@ -66,9 +67,7 @@ def first_calls(name: str, args: argparse.Namespace) -> Row:
 def _first(name: str, make: str) -> tuple[float, str]:
     root = str(Path(__file__).parents[1])
     with tempfile.TemporaryDirectory(prefix="first-") as folder:
-        # Installed packages have their bytecode, whatever this process writes.
-        kept = {name: x for name, x in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        env = {**kept, "FUSEWIRE_CACHE": folder, "PYTHONPATH": root}
+        env = {**start_environment(), "FUSEWIRE_CACHE": folder, "PYTHONPATH": root}
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", SCRIPT.replace("{make}", make), name],
             env=env,

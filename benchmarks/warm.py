@@ -31,7 +31,11 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent / "zoo"))
+HERE = Path(__file__)
+sys.path[:0] = [str(HERE.with_name("zoo")), str(HERE.parents[1])]
+
+from benchmarks.timing import start_environment  # noqa: E402 - the path comes first
+
 zoo: Any = import_module("zoo")
 Given = dict[str, np.ndarray]
 CPU = ["CPUExecutionProvider"]
@@ -208,9 +212,9 @@ def child(task: str, engine: str, way: str, name: str, folder: Path) -> dict[str
 
 def fresh(task: str, engine: str, way: str, name: str, folder: Path) -> dict[str, Any]:
     words = [sys.executable, "-W", "ignore", __file__, "--child", task, engine, way, name, folder]
-    # Modules are compiled once, as those of an installed wheel are.
-    env = {key: x for key, x in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run([*map(str, words)], env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        [*map(str, words)], env=start_environment(), capture_output=True, text=True
+    )
     if done.returncode:
         said = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
         return {"problem": f"{way}: {said[0][:160]}"}

@@ -29,7 +29,7 @@ import jax
 from jax.core import ShapedArray
 from jax.sharding import SingleDeviceSharding
 
-from fusewire.backends.xla.cpus import cpus
+from fusewire.backends.xla.cpus import cpus, read_code
 from fusewire.backends.xla.devices import Place, at, jax_device
 from fusewire.backends.xla.executable import check_arrays, edge
 from fusewire.backends.xla.program import OPTIONS, Program, argument, settings
@@ -62,7 +62,6 @@ class Client:
         self.client = device.client
         self.device = device
         self.sharding = SingleDeviceSharding(self.device)
-        self.devices = xla_client.DeviceList((self.device,))
         self._put = xla_client.batched_device_put
 
     def put(self, array: Array) -> Any:
@@ -125,7 +124,7 @@ class Client:
 
             # Compiled code finds these by name, and nobody has lowered anything here yet.
             lapack._lapack.initialize()
-        return self.client.deserialize_executable(payload, self.devices)
+        return read_code(self.device, payload)
 
 
 @cache

@@ -44,6 +44,13 @@ def cpus(threads: int | None) -> Any:
         )
 
 
+def read_code(device: Any, payload: bytes) -> Any:
+    """Read an executable; never of bytes that somebody else could have written."""
+    from jaxlib import xla_client
+
+    return device.client.deserialize_executable(payload, xla_client.DeviceList((device,)))
+
+
 def _device_count() -> int:
     """Return how many CPU devices jax was told to have, -1 if it was not."""
     jax = sys.modules.get("jax")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from fusewire.backends.xla.cpus import cpus, is_alone
+from fusewire.backends.xla.cpus import cpus, is_alone, read_code
 from fusewire.backends.xla.devices import Place
 from fusewire.backends.xla.executable import XlaExecutable, as_bytes, is_large
 from fusewire.backends.xla.resident import ResidentExecutable
@@ -70,10 +70,14 @@ class NativeProgram:
         flat: Any = self.artifact.launch.get("pairs", ())
         return list(zip(flat[::2], flat[1::2], strict=True))
 
-    @cached_property
+    @property
+    def _uses_lapack(self) -> bool:
+        return bool(self.artifact.launch["lapack"])
+
+    @property
     def _may_start_quickly(self) -> bool:
         # Functions of LAPACK's and states need more of jax than a call does.
-        needs_jax = bool(self.artifact.launch["lapack"]) or bool(self._pairs)
+        needs_jax = self._uses_lapack or bool(self._pairs)
         # And whoever takes times wants those of the long run.
         may_wait = needs_jax or are_times_taken() or not is_alone()
         return self.place == Place("cpu", 0) and not may_wait
@@ -81,9 +85,9 @@ class NativeProgram:
     def _quick(self) -> Executable:
         # The client comes first: it keeps jaxlib quiet.
         device = cpus(self._threads).local_devices()[0]
-        from fusewire.backends.xla.quick_start import QuickStart, read
+        from fusewire.backends.xla.quick_start import QuickStart
 
-        code = read(device, self._parts[0])
+        code = read_code(device, self._parts[0])
         edges = self.slots("input"), self.slots("output")
         quick = QuickStart(device, code, self.held(), *edges, partial(self._call, code))
         executable = XlaExecutable(quick, edges[0], partial(planned_bytes, code))
@@ -93,42 +97,41 @@ class NativeProgram:
     def _on_host(self) -> Executable:
         from fusewire.backends.xla import client
 
-        owner, code = self._owner()
+        code = self._owner.load(self._parts[0], self._uses_lapack)
         inputs, planned = self.slots("input"), partial(planned_bytes, code)
         if not self._pairs:
             return XlaExecutable(self._call(code), inputs, planned)
-        updating = client.UpdatingProgram(*self._bound(owner, code), self._pairs)
+        updating = client.UpdatingProgram(*self._bound(code), self._pairs)
         return XlaExecutable(updating.run, inputs, planned, updating.update)
 
     def _call(self, code: Any) -> Callable[..., list[Array]]:
         """Make what jax runs the code by."""
         from fusewire.backends.xla import client
 
-        owner = client.client(self.place, self._threads)
         waits = any(map(is_large, self.slots("input")))
-        return client.bind(*self._bound(owner, code), waits)
+        return client.bind(*self._bound(code), waits)
 
-    def _owner(self) -> tuple[Client, Any]:
-        """Return the client of the device, and the code as it has read it."""
+    @property
+    def _owner(self) -> Client:
+        """The client of the device."""
         from fusewire.backends.xla import client
 
-        owner = client.client(self.place, self._threads)
-        return owner, owner.load(self._parts[0], bool(self.artifact.launch["lapack"]))
+        return client.client(self.place, self._threads)
 
     def _bound(
-        self, owner: Client, code: Any
+        self, code: Any
     ) -> tuple[Client, list[Any], list[Any], list[Slot], list[Slot], Sequence[int]]:
         """Return what every way to run it with jax needs."""
-        uses_lapack = bool(self.artifact.launch["lapack"])
-        loaded = [code, *(owner.load(part, uses_lapack) for part in self._parts[1:])]
+        owner = self._owner
+        loaded = [code, *(owner.load(part, self._uses_lapack) for part in self._parts[1:])]
         ready = [owner.put(array) for array in self.held()]
         return owner, loaded, ready, self.slots("input"), self.slots("output"), self._spares
 
     def _resident(self) -> Executable:
         from fusewire.backends.xla import client
 
-        owner, code = self._owner()
-        _, _, ready, *edges, _ = self._bound(owner, code)
+        code = self._owner.load(self._parts[0], self._uses_lapack)
+        owner, _, ready, *edges, _ = self._bound(code)
         run = client.bind_resident(owner, code, ready, *edges)
         return ResidentExecutable(run, self.device.id, owner.put, *edges)
 

@@ -33,11 +33,6 @@ _WAITING: deque[QuickStart] = deque()
 _LOCK = threading.Lock()
 
 
-def read(device: Any, payload: bytes) -> Any:
-    """Read an executable; never of bytes that somebody else could have written."""
-    return device.client.deserialize_executable(payload, xla_client.DeviceList((device,)))
-
-
 @final
 class QuickStart:
     """Runs an executable without jax until ``full`` has made what runs it with jax."""
