@@ -1,7 +1,7 @@
 """What is a bound on the error worth, and does it hold?
 
     python benchmarks/precision.py run [--only NAME ...] [--minutes 3.5]   goes on where it was cut
-    python benchmarks/precision.py held [--only NAME ...] [--minutes 3.5]
+    python benchmarks/precision.py held [--only NAME ...] [--minutes 3.5]  with the run's --budget
     python benchmarks/precision.py page                    writes results/precision.md of it
 
 ``run`` times programs of Fusewire with accuracy 1e-2 and 5e-2 against the best engine in float32
@@ -34,7 +34,7 @@ sys.path[:0] = [str(ROOT / "benchmarks" / "zoo"), str(ROOT)]
 
 import numpy as np  # noqa: E402 - the path comes first
 
-from benchmarks.contestants import Array, Task  # noqa: E402
+from benchmarks.contestants import Array, Task, fusewire_options  # noqa: E402
 from benchmarks.engines import HOME, machine, original, slug  # noqa: E402
 from benchmarks.match import Gone, Match, Player  # noqa: E402
 from fusewire.choosing.measure import interval  # noqa: E402
@@ -189,7 +189,7 @@ def _drawn(x: Array, scale: float, rng: np.random.Generator) -> Array:
     return rng.permutation(x.reshape(-1)).reshape(x.shape) if x.size > 8 else x
 
 
-def hold(name: str, bound: float, seconds: float) -> Row | None:
+def hold(name: str, bound: float, seconds: float, budget: float) -> Row | None:
     """Run a chosen program on other inputs; None if it computes in the model's own dtypes."""
     os.environ["FUSEWIRE_CACHE"] = str(cache(name, bound))
     import onnxruntime
@@ -197,7 +197,9 @@ def hold(name: str, bound: float, seconds: float) -> Row | None:
     import fusewire as fw
 
     path, inputs = original(name)
-    program = fw.compile(path, threads=THREADS, accuracy=bound, start="measured")
+    # What ``run`` chose is recalled, if the budget is that of the run.
+    task = Task("fusewire", name, str(path), "", "", THREADS, budget=budget, accuracy=bound)
+    program = fw.compile(path, **fusewire_options(task))
     program(*inputs.values())
     chosen = next(row for row in program.why().tried if row.is_chosen)
     if not chosen.is_reduced:
@@ -382,7 +384,7 @@ def within_time(part: str, names: Sequence[str], args: argparse.Namespace) -> No
                 found = measure(name, args.seconds, args.budget)
                 said = {w: f"{1e3 * s:.3g} ms" for w, s in found["seconds"].items()}
             else:
-                rows = [hold(name, bound, args.seconds) for bound in BOUNDS]
+                rows = [hold(name, bound, args.seconds, args.budget) for bound in BOUNDS]
                 found = said = [row for row in rows if row is not None]  # type: ignore[assignment]
         except Gone as error:
             print(f"{name}: a contestant ended: {error}", flush=True)

@@ -1,6 +1,8 @@
 """The store: what is put comes back, what is not right never does, and no disk stops us."""
 
+import json
 import os
+import random
 import threading
 import warnings
 from pathlib import Path
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fusewire.errors import StoreError, StoreWarning
-from fusewire.store.blob import Bytes, pack, unpack
+from fusewire.store.blob import MAGIC, Bytes, pack, read_header, unpack
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 
@@ -54,6 +56,33 @@ def test_every_truncation_and_every_flipped_byte_is_a_miss_and_heals(store: Stor
         assert not path.exists()
     store.put(key(), b"some payload")
     assert store.get(key()) == b"some payload"
+
+
+@pytest.mark.parametrize("name", ["sha256", "blake2b"])
+def test_large_entries_are_checked_by_either_hash(
+    store: Store, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("fusewire.store.blob.fastest_hash", lambda: name)
+    payload = random.Random(1).randbytes(3 << 20)
+    store.put(key(), payload)
+    whole = entry_file(store).read_bytes()
+    assert (b'"hash":"blake2b"' in whole) == (name == "blake2b")
+    # A machine on which the other hash is faster reads it all the same.
+    monkeypatch.undo()
+    assert store.get(key()) == payload
+    for place in (len(whole) // 3, len(whole) - 40, whole.index(b'"size"')):
+        flipped = bytearray(whole)
+        flipped[place] ^= 0x10
+        entry_file(store).write_bytes(bytes(flipped))
+        assert store.get(key()) is None
+        store.put(key(), payload)
+
+
+@pytest.mark.parametrize("name", ["md5", "", None, 1, []])
+def test_hash_that_is_not_known_is_refused(name: object) -> None:
+    header = json.dumps({**key().to_json(), "size": 0, "hash": name}).encode()
+    with pytest.raises(StoreError, match="unknown hash"):
+        read_header(Bytes(MAGIC + len(header).to_bytes(4, "big") + header))
 
 
 def test_entry_of_another_key_is_refused(store: Store) -> None:

@@ -14,7 +14,7 @@ from benchmarks.object_servers import ObjectServer, is_installed, serve
 from fusewire.context import CompileContext
 from fusewire.errors import RemoteError, SignatureError, StoreError, UnknownSignerError
 from fusewire.store.blob import Provenance
-from fusewire.store.brought import forget_others
+from fusewire.store.brought import believed, forget_others
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 from fusewire.store.remote import (
@@ -244,6 +244,25 @@ def test_entries_of_a_generation_go_when_it_is_not_allowed_any_more(
     assert forget_others(local, later) == 1
     assert local.get(LARGE) is None
     assert local.get(SMALL) == DATA
+
+
+def test_store_is_looked_through_again_when_the_list_is_gone(
+    client: RemoteClient,
+    folder: ObjectTransport,
+    signer: Signer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = tmp_path / "config"
+    config.mkdir(mode=0o700)
+    monkeypatch.setenv("FUSEWIRE_CONFIG", str(config))
+    allow(AllowedSigner(signer.id, "me"))
+    perform(client.publish(LARGE, CODE, 1), folder)
+    local = Store(tmp_path / "local")
+    assert SharedStore(folder, client).pull(local, lambda key: True).kept.total() == 1
+    assert believed.__wrapped__(local).get(LARGE) == CODE
+    (config / "allowed_signers").unlink()
+    assert believed.__wrapped__(local).get(LARGE) is None
 
 
 def test_entry_that_was_brought_expires(

@@ -28,6 +28,7 @@ from fusewire.choosing.race import (
     RaceResult,
     worth,
 )
+from fusewire.choosing.siblings import Siblings
 from fusewire.choosing.split import Splitting, whole_seconds
 from fusewire.choosing.tune import Tuning
 from fusewire.contract.backend import Config, Fact
@@ -405,10 +406,14 @@ def _race_engines(
     """Race the candidates in children; split the graph or tune kernels, if asked to."""
     _announce(question)
     runner = _runner(question, finder)
-    race = _new_race(question, runner, judge, findings, budget, has_reference)
+    search = _placing(question, runner, budget)
+    siblings = _siblings(question, search, findings)
+    race = _new_race(question, runner, judge, findings, budget, has_reference, siblings)
     try:
         result = race.run(question.candidates())
-        result = _divided(question, runner, findings, budget, result, race)
+        if siblings is not None:
+            siblings.keep(result)
+        result = _divided(question, search, findings, result, race)
         if question.tunes:
             result = _tuning(question, runner, findings, budget).improve(result, race)
         findings.keep_artifact(result.trials[result.chosen.name])
@@ -424,6 +429,7 @@ def _new_race(
     findings: Findings,
     budget: DecisionBudget,
     has_reference: bool,
+    siblings: Siblings | None,
 ) -> Race:
     share, trying = 1.0, None
     if question.tunes:
@@ -450,7 +456,15 @@ def _new_race(
         memory_limit=question.config.memory_limit,
         max_fallback_share=question.max_fallback_share,
         trying=trying,
+        far_behind=None if siblings is None else siblings.far_behind,
     )
+
+
+def _siblings(question: Question, search: PlacedSearch, findings: Findings) -> Siblings | None:
+    """Find what other models tell, where the graph is cut anyway, and something is recorded."""
+    if not question.splits or question.fields is None:
+        return None
+    return Siblings(search, findings.records, question.fields)
 
 
 def _accuracy_judge(question: Question, judge: Judge) -> AccuracyJudge:
@@ -461,15 +475,13 @@ def _accuracy_judge(question: Question, judge: Judge) -> AccuracyJudge:
 
 def _divided(
     question: Question,
-    runner: TrialRunner,
+    search: PlacedSearch,
     findings: Findings,
-    budget: DecisionBudget,
     result: RaceResult,
     race: Race,
 ) -> RaceResult:
     """Split the graph over engines, mix precisions, and run regions at the same time, if faster."""
     engines, first = list[Target](), result
-    search = _placing(question, runner, budget)
     if question.splits:
         engines = [target for target, _ in whole_seconds(result)]
         result = Splitting(search, findings.records, question.seed).improve(result, race)

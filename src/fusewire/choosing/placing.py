@@ -7,18 +7,24 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from fusewire.choosing.race import Progress
 from fusewire.contract.backend import Config
 from fusewire.errors import FusewireError
+from fusewire.ir.dims import Symbol
 from fusewire.ir.graph import Graph
+from fusewire.numerics.scale import bindings_of
 from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate, placed_candidate, placing_of
+from fusewire.planning.segments import Segment, segments
 from fusewire.planning.target import Target
 from fusewire.trials.trial import CandidateTrial, TrialRunner
 
 # Seconds of timed calls, after some that warm up, and the fewest and most of them.
 _TIMING, _FEWEST, _MOST = 0.06, 3, 40
+# The most segments that a graph is cut into.
+_SEGMENTS = 12
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,16 @@ class PlacedSearch:
     may_fall_back: bool = True
     max_crossings: int | None = None
     progress: Progress = lambda what, share: None
+
+    @cached_property
+    def sizes(self) -> dict[Symbol, int]:
+        """The sizes of the given inputs."""
+        return dict(bindings_of(self.graph, self.inputs))
+
+    @cached_property
+    def segments(self) -> list[Segment]:
+        """The graph in parts, in order; none if there is no place to cut it."""
+        return segments(self.graph, self.sizes, _SEGMENTS)
 
     def seconds_left(self, share: float = 1.0) -> float:
         """Say how much of a share of the budget is left; less than 0 if none is."""

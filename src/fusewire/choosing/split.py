@@ -25,17 +25,16 @@ from fusewire.choosing.tune import drawn
 from fusewire.errors import FusewireError, NoneRightError
 from fusewire.ir.graph import Node, Value
 from fusewire.ir.hash import structural_hash
-from fusewire.numerics.scale import bindings_of
 from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate
 from fusewire.planning.claims import ask_safely
-from fusewire.planning.segments import Segment, segments
+from fusewire.planning.segments import Segment
 from fusewire.planning.target import Target
 from fusewire.planning.work import works
 from fusewire.records.entries import Records
 
-# The most segments, engines, and plans that are raced whole.
-_SEGMENTS, _ENGINES, _FINALISTS = 12, 3, 3
+# The most engines, and plans that are raced whole.
+_ENGINES, _FINALISTS = 3, 3
 # An engine that takes more than this many times as long as the best is not part of a split.
 _HOPELESS = 10.0
 # A split that is expected to gain less than this is not worth a race.
@@ -92,8 +91,7 @@ class Splitting:
         """Cut the graph and time its segments; None if it cannot be cut, or has one engine."""
         whole = whole_seconds(result)[:_ENGINES]
         engines = [engine for engine, _ in whole]
-        sizes = dict(bindings_of(self.search.graph, self.search.inputs))
-        parts = segments(self.search.graph, sizes, _SEGMENTS) if len(engines) > 1 else []
+        parts = self.search.segments if len(engines) > 1 else []
         if not parts:
             self.notes.append("It is not split: one engine runs it, or there is no place to cut.")
             return None
@@ -209,14 +207,19 @@ class Splitting:
         return {claimed.origin(node) for node in claimed.refusals if kinds[node] == "data"}
 
     def _seconds(self, part: Segment, engines: Sequence[Target]) -> float:
-        """Time a segment on the first engine, beside the others; infinite if it does not run."""
-        candidate = self.search.placed(part.graph, engines, [0] * len(part.nodes))
-        if candidate is None:
+        """Time a segment on the first engine, beside the others; infinite if it does not run.
+
+        It is recorded whichever the others are: none of them runs meanwhile.
+        """
+        numbers = [0] * len(part.nodes)
+        candidate = self.search.placed(part.graph, engines, numbers)
+        alone = self.search.placed(part.graph, engines[:1], numbers)
+        if candidate is None or alone is None:
             return math.inf
         pairs = zip(part.takes, part.graph.inputs, strict=True)
         inputs = [self._input(taken, own) for taken, own in pairs]
         findings = Findings(part.graph, inputs, self.records, self.search.config, 0.0)
-        recalled = findings.times([candidate])
+        recalled = findings.times([alone])
         if recalled is None:
             left = self.search.seconds_left(_ENDS)
             if left <= 0:
@@ -228,9 +231,9 @@ class Splitting:
             except FusewireError:
                 # What does not run alone is not split off.
                 return math.inf
-            recalled = Comparison({candidate.name: timing}, candidate.name, (), 0.0, 1)
-            findings.keep_times([candidate], recalled)
-        return recalled.timings[candidate.name].median
+            recalled = Comparison({alone.name: timing}, alone.name, (), 0.0, 1)
+            findings.keep_times([alone], recalled)
+        return recalled.timings[alone.name].median
 
     def _input(self, taken: Value, own: Value) -> HostValue:
         """Give what a segment takes: an input of the graph as it is, anything else drawn."""

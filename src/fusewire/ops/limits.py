@@ -26,7 +26,7 @@ from fusewire.ir.types import TensorType
 _STRING_BYTES = 64
 _MIB = 1 << 20
 # Smaller arrays are not counted: there are never enough of them to matter.
-_SMALL = 1 << 12
+SMALL = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _at(node: Node | None) -> str:
 
 
 def _is_small(array: Array) -> bool:
-    return array.nbytes < _SMALL and array.dtype != object
+    return array.nbytes < SMALL and array.dtype != object
 
 
 def _owner(array: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import mmap
@@ -26,7 +27,7 @@ _VECTORS = (
 _CAN_DO = ("flags", "Features")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _BUS = Path("/sys/bus/pci/devices")
-_BUS_NAMES = ("class", "vendor", "device")
+_BUS_NAMES = ("vendor", "device")
 # The classes of display controllers and processing accelerators on a PCI bus.
 _COMPUTES = ("0x03", "0x12")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -91,13 +92,11 @@ def features() -> tuple[str, ...]:
 def accelerators() -> tuple[str, ...]:
     """List the kinds of display and compute devices on the bus: vendor and device, once each."""
     found = set()
-    for folder in _BUS.glob("*"):
-        try:
-            kind, *names = ((folder / name).read_text().strip() for name in _BUS_NAMES)
-        except OSError:
-            continue
-        if kind.startswith(_COMPUTES):
-            found.add(":".join(name.removeprefix("0x") for name in names))
+    for folder in _BUS.iterdir() if _BUS.is_dir() else ():
+        with contextlib.suppress(OSError):
+            if (folder / "class").read_text().startswith(_COMPUTES):
+                names = ((folder / name).read_text().strip() for name in _BUS_NAMES)
+                found.add(":".join(name.removeprefix("0x") for name in names))
     return tuple(sorted(found))
 
 

@@ -113,4 +113,5 @@ def _folders() -> dict[str, str]:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[-_.]+", "_", name).lower()
+    name = name.replace("-", "_").replace(".", "_").lower()
+    return re.sub("__+", "_", name) if "__" in name else name

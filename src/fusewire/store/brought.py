@@ -6,15 +6,23 @@ the list of allowed signers decides about the others, here, once after it has ch
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
+from typing import TYPE_CHECKING
 
 from fusewire.errors import StoreError, note
 from fusewire.store.blob import Provenance
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
-from fusewire.store.signing import AllowedSigners
+from fusewire.store.secret import ALLOWED_SIGNERS, config_path
 
+if TYPE_CHECKING:
+    from fusewire.store.signing import AllowedSigners
+
+# Where the store says for which list it was last looked through.
 _MARK = Key.of("stamp", forgotten_for="allowed signers")
+# The digest of the list that has nobody.
+_NOBODY = hashlib.sha256().hexdigest().encode()
 
 
 def forget_others(store: Store, signers: AllowedSigners) -> int:
@@ -44,6 +52,11 @@ def _is_believed(provenance: Provenance, least: dict[str, int]) -> bool:
 @cache
 def believed(store: Store) -> Store:
     """Return the same store, without what is not believed any more; looks once in a process."""
+    if not (config_path() / ALLOWED_SIGNERS).exists() and store.get(_MARK) == _NOBODY:
+        # Signatures are another 3 ms to import, and few machines have anything signed.
+        return store
+    from fusewire.store.signing import AllowedSigners
+
     try:
         signers = AllowedSigners.read()
     except (StoreError, OSError) as error:

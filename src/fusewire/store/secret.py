@@ -16,6 +16,8 @@ from fusewire.system.folders import user_folder
 from fusewire.system.ownership import KNOWS_OWNERS
 
 _NAME = "key"
+# In the same folder: who else may sign what this user takes from elsewhere.
+ALLOWED_SIGNERS = "allowed_signers"
 _SIZE = 32
 # Whoever may write to the folder could replace the key.
 _WRITERS, _OTHERS = 0o022, 0o077

@@ -26,13 +26,12 @@ from fusewire.errors import SignatureError, UnknownSignerError, install_advice
 from fusewire.store.disk import Store
 from fusewire.store.files import Folder, plain_file
 from fusewire.store.key import Key, canonical_json, is_sha256
-from fusewire.store.secret import config_path
+from fusewire.store.secret import ALLOWED_SIGNERS, config_path
 from fusewire.system.ownership import is_mine, is_open_to
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-ALLOWED = "allowed_signers"
 PRIVATE = "signing.pem"
 _TYPE = "application/vnd.fusewire.statement+json"
 _MOST_ENVELOPE, _MOST_PEM, _MOST_ALLOWED = 2**16, 2**14, 2**20
@@ -214,7 +213,7 @@ class AllowedSigners:
     @staticmethod
     def read(folder: Path | None = None) -> AllowedSigners:
         """Read the list in the configuration folder; nobody is allowed if there is none."""
-        path = (folder or config_path()) / ALLOWED
+        path = (folder or config_path()) / ALLOWED_SIGNERS
         try:
             held = _own_file(path, _WRITERS, _MOST_ALLOWED, "list of allowed signers")
         except FileNotFoundError:
@@ -268,7 +267,7 @@ class AllowedSigners:
         signer = next((one for one in self.signers if one.id == statement.signer), None)
         if signer is None:
             raise UnknownSignerError(
-                f"It is signed with {statement.signer}, which is not in {ALLOWED}."
+                f"It is signed with {statement.signer}, which is not in {ALLOWED_SIGNERS}."
             )
         # Checked before, by this user: importing the library takes longer than all the rest.
         checked = Key.of("stamp", signature=hashlib.sha256(envelope).hexdigest(), by=signer.id)
@@ -305,14 +304,14 @@ def allow(signer: AllowedSigner) -> Path:
     signers = AllowedSigners.read().signers
     if signer.id not in {one.id for one in signers}:
         try:
-            text = (path / ALLOWED).read_text()
+            text = (path / ALLOWED_SIGNERS).read_text()
         except FileNotFoundError:
             text = ""
         line = f"{signer.line()}\n"
         AllowedSigners.parse(line)
         separator = "\n" if text and not text.endswith("\n") else ""
-        folder.write(ALLOWED, ((text + separator + line).encode(),), durable=True)
-    return path / ALLOWED
+        folder.write(ALLOWED_SIGNERS, ((text + separator + line).encode(),), durable=True)
+    return path / ALLOWED_SIGNERS
 
 
 def signer_of(envelope: bytes, expected: Statement) -> str:

@@ -22,7 +22,6 @@ from fusewire.backends.onnxruntime.providers import (
     provider_of,
     provider_options,
 )
-from fusewire.backends.onnxruntime.trust import graph_refusal, provider_refusal
 from fusewire.contract.artifact_writer import ArtifactWriter
 from fusewire.contract.backend import (
     CALIBRATED,
@@ -123,6 +122,8 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader, Inspecto
         versions, provider = opsets(graph), provider_of(device)
         if provider is None:
             return claim_by_table(graph, lambda node: refuses(node, versions), "dynamic")
+        from fusewire.backends.onnxruntime.trust import provider_refusal
+
         return claim_by_table(
             graph,
             lambda node: refuses(node, versions) or provider_refusal(provider, node),
@@ -182,9 +183,12 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader, Inspecto
         """Refuse what has kernels that are not right, which we go around."""
         from fusewire.backends.onnxruntime.lowering import distrusts
 
-        provider = provider_of(device)
-        refused = None if provider is None else graph_refusal(provider, file.graph)
-        return refused or distrusts(file.graph)
+        if (provider := provider_of(device)) is not None:
+            from fusewire.backends.onnxruntime.trust import graph_refusal
+
+            if refused := graph_refusal(provider, file.graph):
+                return refused
+        return distrusts(file.graph)
 
     def compile_file(
         self, file: ModelFile, region: Graph, device: Device, config: Config

@@ -8,9 +8,9 @@ module is what it takes and gives for dtypes that NumPy lacks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
-from typing import Any, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 import onnxruntime
@@ -52,8 +52,7 @@ def is_foreign(of: DType) -> bool:
     return of.numpy.kind == "V" or of.numpy.char not in np.typecodes["All"]
 
 
-@dataclass(frozen=True)
-class Edges:
+class Edges(NamedTuple):
     """The inputs and outputs of a session, each with its name in the model."""
 
     inputs: Sequence[tuple[str, Slot]]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from fusewire.backends.onnxruntime.info import INFO
 from fusewire.contract.backend import (
@@ -39,8 +40,7 @@ OWN = "provider."
 REMOTE = ("AzureExecutionProvider",)
 
 
-@dataclass(frozen=True)
-class Provider:
+class Provider(NamedTuple):
     """An execution provider.
 
     ``kind`` is that of its devices; a plugin's are as its library lists them. ``suffix`` tells it
@@ -57,11 +57,11 @@ class Provider:
     plain: tuple[str, ...] = ()
     wheel: str = ""
     needs: str = ""
-    precisions: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: {FULL: {}})
-    options: Mapping[str, str] = field(default_factory=dict)
+    precisions: Mapping[str, Mapping[str, str]] = MappingProxyType({FULL: {}})
+    options: Mapping[str, str] = MappingProxyType({})
     numbered_by: str = ""
     library: str = ""
-    fixed: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, str] = MappingProxyType({})
     shapes: Shapes = "dynamic"
 
     def device_id(self, kind: str, number: int) -> str:
