@@ -1,8 +1,8 @@
 """What was raced for one model serves another that has the same blocks.
 
 After a race at level 2, each segment of the graph gets a record of how long every candidate took,
-for the whole graph, against the best. A model that shares most of its work with such segments does
-not try again what was far behind in all of them: compiling that takes longer than all the rest.
+for the whole graph, against the best. A model with such segments does not try again what would be
+behind even if all the rest of its work took no time: compiling that takes most of a search.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from fusewire.planning.segments import weight
 from fusewire.records.entries import Records
 from fusewire.store.key import Key
 
-# A candidate is left out if it took this many times as long wherever it was raced, in segments
-# with this share of the work.
-_BEHIND, _MOST_OF_IT = 1.5, 0.6
+# A candidate is left out if the segments in which it was behind take it so many times as long as
+# the whole takes the best.
+_BEHIND = 1.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +73,10 @@ class Siblings:
                 share += self._shares[key]
                 if times[candidate.name] / times[first] < least:
                     least, best = times[candidate.name] / times[first], first
-        if share < _MOST_OF_IT or least < _BEHIND:
+        if not share or share * least < _BEHIND:
             return None
         return (
-            f"In another model, which has {share:.0%} of this one's work, it took {least:.1f} "
+            f"In another model, which has {share:.0%} of this one's work, it took {least:.2f} "
             f"times as long as {best}."
         )
 
