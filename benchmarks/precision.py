@@ -201,6 +201,10 @@ def hold(name: str, bound: float, seconds: float, budget: float) -> Row | None:
     task = Task("fusewire", name, str(path), "", "", THREADS, budget=budget, accuracy=bound)
     program = fw.compile(path, **fusewire_options(task))
     program(*inputs.values())
+    if not all(row.cache == "hit" for row in program.why().tried if row.status == "right"):
+        raise SystemExit(
+            f"{name} has no recorded plan for {bound:g}: give the --budget of its run."
+        )
     chosen = next(row for row in program.why().tried if row.is_chosen)
     if not chosen.is_reduced:
         return None

@@ -4,7 +4,8 @@
 at ``tanh`` in a region that also has ``cos``, which does not show where ``tanh`` is timed alone.
 
 ``plains`` is as slow at both, so that nothing is gained by leaving an engine for it. ``mesa`` and
-``butte`` are slow at ``tanh`` and ``sin``, and ``mesa`` refuses ``sin``.
+``butte`` are slow at ``tanh`` and ``sin``, and ``mesa`` refuses ``sin``. ``glacier`` is like
+``hills``, and says that it compiles for half a minute.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,8 +41,10 @@ class CliffBackend(WrappedBackend):
         refused: Sequence[str] = (),
         little: Sequence[str] = (),
         together: Sequence[str] = (),
+        compile_seconds: float = 0.0,
     ) -> None:
-        super().__init__(name, f"Is slow at {' and '.join(slow)}.")
+        about = f"Is slow at {' and '.join(slow)}."
+        super().__init__(name, about, compile_seconds=compile_seconds)
         self._slow, self._refused = slow, refused
         self._little, self._together = little, {*together}
 
@@ -80,3 +83,4 @@ ravine = partial(CliffBackend, "ravine", ["sin"], together=["tanh", "cos"])
 plains = partial(CliffBackend, "plains", ["cos", "sin"])
 mesa = partial(CliffBackend, "mesa", ["tanh", "sin"], ["sin"])
 butte = partial(CliffBackend, "butte", ["tanh", "sin"])
+glacier = partial(CliffBackend, "glacier", ["cos"], compile_seconds=30.0)

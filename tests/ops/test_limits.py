@@ -67,6 +67,13 @@ def _grown(count: int) -> tuple[Graph, list[Any]]:
     return Graph([n], [ops.exp(wide)], output_names=["y"]), [np.array([count])]
 
 
+def test_small_type_that_somebody_claims_is_not_believed() -> None:
+    x, n = Value(TensorType(float32, (4,)), "x"), Value(TensorType(int64, (1,)), "n")
+    graph = Graph([x, n], [ops.dynamic_tile(x, n, dims=(4,))], output_names=["y"])
+    with limited(RunLimits(memory_bytes=1 << 20)), pytest.raises(BudgetError):
+        interpret(graph, [np.zeros(4, np.float32), np.array([1 << 40])])
+
+
 def test_a_size_from_a_value_is_refused_before_it_is_allocated() -> None:
     graph, inputs = _grown(2**40)
     with limited(RunLimits(None, 2**20)), pytest.raises(BudgetError, match="memory_limit") as told:

@@ -265,6 +265,19 @@ def test_store_is_looked_through_again_when_the_list_is_gone(
     assert believed.__wrapped__(local).get(LARGE) is None
 
 
+def test_folder_that_cannot_be_searched_does_not_stop_anybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = Store(tmp_path / "local")
+    assert believed.__wrapped__(local) is local
+
+    def denied(self: Path, **options: object) -> bool:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "exists", denied)
+    assert believed.__wrapped__(local) is local
+
+
 def test_entry_that_was_brought_expires(
     client: RemoteClient, folder: ObjectTransport, tmp_path: Path
 ) -> None:

@@ -456,7 +456,7 @@ def _new_race(
         memory_limit=question.config.memory_limit,
         max_fallback_share=question.max_fallback_share,
         trying=trying,
-        far_behind=None if siblings is None else siblings.far_behind,
+        behind=None if siblings is None else siblings.behind,
     )
 
 
@@ -464,7 +464,9 @@ def _siblings(question: Question, search: PlacedSearch, findings: Findings) -> S
     """Find what other models tell, where the graph is cut anyway, and something is recorded."""
     if not question.splits or question.fields is None:
         return None
-    return Siblings(search, findings.records, question.fields)
+    # Those of one model alone; whether engines compile for long is in the others.
+    shared = {k: v for k, v in question.fields.items() if k not in ("file", "function")}
+    return Siblings(search, findings.records, shared)
 
 
 def _accuracy_judge(question: Question, judge: Judge) -> AccuracyJudge:

@@ -78,7 +78,7 @@ _SHORTEST, _CLOCK = 0.5, 0.1
 _LISTED = 4
 Progress = Callable[[str, float], None]
 # Says why a candidate is not worth a try, given the names of those that were tried; None if it is.
-FarBehind = Callable[[Candidate, Collection[str]], str | None]
+Behind = Callable[[Candidate, Collection[str]], str | None]
 # Plans the graph on a target, with others for what it refuses; None if they would not help.
 Join = Callable[[Target, Sequence[Target]], Candidate | None]
 
@@ -125,7 +125,7 @@ class Race:
     dtypes. Candidates that hold more than ``memory_limit`` bytes at once are timed, and not chosen;
     those that spend more than ``max_fallback_share`` of their time outside of their targets are
     refused. ``trying`` is the share of the budget after which no more candidates are tried, and
-    ``far_behind`` knows what was too slow for a model like this one.
+    ``behind`` knows what was too slow for a model like this one.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Race:
         memory_limit: int | None = None,
         max_fallback_share: float | None = None,
         trying: float | None = None,
-        far_behind: FarBehind | None = None,
+        behind: Behind | None = None,
     ) -> None:
         self._inputs, self._runner = inputs, runner
         self._judge, self.accuracy, self._findings = judge, accuracy, findings
@@ -158,7 +158,7 @@ class Race:
         self._has_reference, self._expected, self._report = has_reference, expected, progress
         self._is_thorough, self._least = is_thorough, least
         self._trying = trying or (_TRYING_ALL if is_thorough else TRYING)
-        self._watch, self._join, self._far_behind, self._close = watch, join, far_behind, close
+        self._watch, self._join, self._behind, self._close = watch, join, behind, close
         self._memory_limit, self._bytes = memory_limit, dict[str, int]()
         self._most_outside, self._outside = max_fallback_share, dict[str, str]()
         self._fit, self._unfit = list[Candidate](), list[Unfit]()
@@ -520,7 +520,7 @@ class Race:
         )
         if not others:
             return None
-        if self._far_behind is not None and (known := self._far_behind(candidate, self._trials)):
+        if self._behind is not None and (known := self._behind(candidate, self._eligible())):
             return known
         if software:
             run = "runs" if len(self._trials) == 1 else "run"

@@ -1,36 +1,70 @@
 """What was raced for one model serves another that has the same blocks.
 
-After a race at level 2, each segment of the graph gets a record of how long every candidate took,
-for the whole graph, against the best. A model with such segments does not try again what would be
-behind even if all the rest of its work took no time: compiling that takes most of a search.
+An engine that compiles for half a minute takes most of a search at level 2. So a race notes, for
+each segment of its graph, that such an engine was behind, and how much of the graph the segment is.
+A model that is made of the same segments, by most of its work and of theirs, does not try that
+engine again. Engines that compile quickly are always tried: they may be parts of a split.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from fusewire.choosing.placing import PlacedSearch
 from fusewire.choosing.race import ORDER, RaceResult
 from fusewire.ir.hash import structural_hash
+from fusewire.ir.types import type_symbols
 from fusewire.planning.candidates import Candidate
 from fusewire.planning.segments import weight
 from fusewire.records.entries import Records
+from fusewire.runtime.why import Tried
 from fusewire.store.key import Key
 
-# A candidate is left out if the segments in which it was behind take it so many times as long as
-# the whole takes the best.
-_BEHIND = 1.05
+# The least share of the work of each of two graphs that is in segments which both have.
+_SHARED = 0.8
+# An engine is behind if it took at least this many times as long, by more than the noise.
+_BEHIND = 1.1
+
+
+@dataclass(frozen=True)
+class Note:
+    """That a candidate took so many times as long as a rival, for a graph with a segment.
+
+    ``graph`` is the structure of that graph, and ``share`` what the segment is of its work.
+    """
+
+    graph: str
+    share: float
+    name: str
+    rival: str
+    times: float
+
+    @staticmethod
+    def read(data: Any) -> Note | None:
+        """Read what was recorded; None if it is nothing of the kind."""
+        match data:
+            case {
+                "graph": str(graph),
+                "share": float(share),
+                "name": str(name),
+                "rival": str(rival),
+                "times": float(times),
+            } if 0 <= share <= 1 and _BEHIND <= times < math.inf:
+                return Note(graph, share, name, rival, times)
+        return None
 
 
 @dataclass(frozen=True, eq=False)
 class Siblings:
-    """Reads and writes what is recorded about the segments of one graph.
+    """Reads and writes notes about the segments of one graph.
 
-    ``fields`` name what the records depend on besides the segment.
+    ``fields`` name what a note depends on besides the segment.
     """
 
     search: PlacedSearch
@@ -38,57 +72,84 @@ class Siblings:
     fields: Mapping[str, object]
 
     @cached_property
-    def _shares(self) -> dict[Key, float]:
-        """The share of the work of the graph that segments of each kind have."""
-        parts = self.search.segments
-        works = [sum(weight(node, self.search.sizes) for node in part.nodes) for part in parts]
-        found: dict[Key, float] = {}
-        for part, work in zip(parts, works, strict=True):
-            key = Key.of("measurement", segment=structural_hash(part.graph), **self.fields)
-            found[key] = found.get(key, 0.0) + work / (sum(works) or 1.0)
-        return found
+    def _shares(self) -> dict[str, float]:
+        """The share of the work of the graph that segments of each structure have.
+
+        Nothing if that cannot be told: bodies of control flow run as often as values decide.
+        """
+        graph, sizes = self.search.graph, self.search.sizes
+        types = (type_ for node in graph.nodes for type_ in node.types)
+        is_told = all(symbol in sizes for type_ in types for symbol in type_symbols(type_))
+        if not is_told or any([*node.graphs()] for node in graph.nodes):
+            return {}
+        works: dict[str, float] = defaultdict(float)
+        for part in self.search.segments:
+            works[structural_hash(part.graph)] += sum(weight(node, sizes) for node in part.nodes)
+        total = sum(works.values())
+        return {segment: work / total for segment, work in works.items()} if total else {}
+
+    def _key(self, segment: str) -> Key:
+        return Key.of("measurement", segment=segment, **self.fields)
 
     @cached_property
-    def _known(self) -> dict[Key, dict[str, float]]:
-        """How many times as long as the best candidates took, by segment."""
-        return {key: self._read(key) for key in self._shares}
+    def _notes(self) -> dict[str, list[Note]]:
+        return {segment: [*self._read(self._key(segment))] for segment in self._shares}
 
-    def _read(self, key: Key) -> dict[str, float]:
+    def _read(self, key: Key) -> Iterator[Note]:
         payload = self.records.get(key)
         try:
-            data = {} if payload is None else json.loads(payload)
-            found = {str(name): float(times) for name, times in data.items()}
-        except (ValueError, TypeError, AttributeError, RecursionError):
+            data = [] if payload is None else json.loads(payload)
+        except (ValueError, RecursionError):
+            data = None
+        notes = [Note.read(row) for row in data] if isinstance(data, list) else [None]
+        if None in notes:
             self.records.drop(key)
-            return {}
-        return found if all(1.0 <= x < math.inf for x in found.values()) else {}
+            return
+        yield from (note for note in notes if note is not None)
 
-    def far_behind(self, candidate: Candidate, tried: Collection[str]) -> str | None:
-        """Say that a candidate was far behind those that were tried; None if it may not be."""
-        share, least, best = 0.0, math.inf, ""
-        for key, times in self._known.items():
-            others = [name for name in tried if name in times]
-            if candidate.name in times and others:
-                first = min(others, key=lambda name: times[name])
-                share += self._shares[key]
-                if times[candidate.name] / times[first] < least:
-                    least, best = times[candidate.name] / times[first], first
-        if not share or share * least < _BEHIND:
+    def behind(self, candidate: Candidate, tried: Collection[str]) -> str | None:
+        """Say that a candidate was behind one of those that were tried; None if nobody knows."""
+        if not _is_slow(candidate):
             return None
+        mine: dict[Note, float] = defaultdict(float)
+        theirs: dict[Note, float] = defaultdict(float)
+        for segment, notes in self._notes.items():
+            for note in notes:
+                if note.name == candidate.name and note.rival in tried:
+                    # The same of all segments of one graph.
+                    about = replace(note, share=0.0)
+                    mine[about] += self._shares[segment]
+                    theirs[about] += note.share
+        shares = {note: min(mine[note], theirs[note]) for note in mine}
+        close = [note for note in shares if shares[note] >= _SHARED]
+        if not close:
+            return None
+        best = max(close, key=lambda note: note.times)
+        info = candidate.target.backend.info
         return (
-            f"In another model, which has {share:.0%} of this one's work, it took {least:.2f} "
-            f"times as long as {best}."
+            f"It took {best.times:.2f} times as long as {best.rival} for a model that shares "
+            f"{shares[best]:.0%} of its work with this one, and compiles for about "
+            f"{info.compile_seconds:.0f} s. `fusewire bench` tries it all the same."
         )
 
     def keep(self, result: RaceResult) -> None:
-        """Record how long the candidates of a race took against the best."""
-        seconds = {
-            row.name: row.seconds
-            for row in result.tried
-            if row.seconds and row.status in ORDER and row.name in result.trials
-        }
-        best = min(seconds.values(), default=0.0)
-        found = {name: taken / best for name, taken in seconds.items()}
-        for key in self._shares if len(found) > 1 else ():
-            # What was left out because of a record stays in it.
-            self.records.put(key, json.dumps({**self._known[key], **found}).encode())
+        """Note which engines that compile for long were behind others, if any was timed."""
+        timed = [row for row in result.tried if row.name in result.trials and row.status in ORDER]
+        slow = [row for row in timed if _is_slow(result.trials[row.name].candidate)]
+        others = [row for row in timed if not row.is_reduced and row not in slow]
+        pairs = [(x, y, _times(x, y)) for x in slow for y in others]
+        ahead = [(x.name, y.name, times) for x, y, times in pairs if times >= _BEHIND]
+        graph = structural_hash(self.search.graph)
+        for segment, share in self._shares.items() if slow else ():
+            notes = [asdict(Note(graph, share, *pair)) for pair in ahead]
+            self.records.put(self._key(segment), json.dumps(notes).encode())
+
+
+def _is_slow(candidate: Candidate) -> bool:
+    return candidate.target.backend.info.is_slow and not candidate.is_reduced
+
+
+def _times(row: Tried, other: Tried) -> float:
+    """Say how many times as long a candidate took as another; 1 where that may be noise."""
+    is_clear = row.low is not None and other.high is not None and row.low > other.high
+    return row.seconds / other.seconds if is_clear and row.seconds and other.seconds else 1.0

@@ -213,9 +213,9 @@ class Splitting:
         """
         numbers = [0] * len(part.nodes)
         candidate = self.search.placed(part.graph, engines, numbers)
-        alone = self.search.placed(part.graph, engines[:1], numbers)
-        if candidate is None or alone is None:
+        if candidate is None or len(candidate.engines) > 1:
             return math.inf
+        alone = self.search.placed(part.graph, engines[:1], numbers) or candidate
         pairs = zip(part.takes, part.graph.inputs, strict=True)
         inputs = [self._input(taken, own) for taken, own in pairs]
         findings = Findings(part.graph, inputs, self.records, self.search.config, 0.0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,6 @@ class Interpreter:
         self._composite: Node | None = None
         self._last_use = _last_uses(graph)
         self._inputs = set(graph.inputs)
-        # Whether every value is known to be too small to count.
-        self._is_small = all(self._is_small_type(t) for node in graph.nodes for t in node.types)
         # What nodes take whose sizes are known before the run.
         self._bytes: dict[Node, int] = {}
         self._constants: dict[Value, HostValue] = {}
@@ -122,6 +121,16 @@ class Interpreter:
             # Whoever runs this graph counts what it returns.
             counts.drop([x for v, x in values.items() if v not in self._inputs])
         return [self.read(values, v) for v in graph.outputs]
+
+    @cached_property
+    def _is_small(self) -> bool:
+        """Whether every value is known to be too small to count.
+
+        Of an op that tells its shapes from operands, the type is only what somebody says.
+        """
+        nodes = self.graph.nodes
+        are_small = all(self._is_small_type(t) for node in nodes for t in node.types)
+        return are_small and all(get_op(node.op).output_shapes is None for node in nodes)
 
     def _is_small_type(self, type_: Type) -> bool:
         if not isinstance(type_, TensorType) or type_.dtype == dtypes.string:

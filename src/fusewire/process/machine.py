@@ -92,7 +92,10 @@ def features() -> tuple[str, ...]:
 def accelerators() -> tuple[str, ...]:
     """List the kinds of display and compute devices on the bus: vendor and device, once each."""
     found = set()
-    for folder in _BUS.iterdir() if _BUS.is_dir() else ():
+    folders: list[Path] = []
+    with contextlib.suppress(OSError):
+        folders = [*_BUS.iterdir()]
+    for folder in folders:
         with contextlib.suppress(OSError):
             if (folder / "class").read_text().startswith(_COMPUTES):
                 names = ((folder / name).read_text().strip() for name in _BUS_NAMES)

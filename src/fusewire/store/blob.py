@@ -12,6 +12,7 @@ the time.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import io
@@ -46,11 +47,12 @@ _GLANCE = 2**12
 # Fewer pieces are not worth a thread; more threads do not read memory faster.
 _LEAST_PIECES = 2
 _MOST_THREADS = 4
-_HASHES: dict[str, Callable[[Any], Any]] = {
-    "sha256": hashlib.sha256,
-    "blake2b": partial(hashlib.blake2b, digest_size=_DIGEST),
-}
 _USUAL = "sha256"
+_HASHES: dict[str, Callable[[Any], Any]] = {_USUAL: hashlib.sha256}
+# Some builds of Python and OpenSSL leave it out, or do not allow it.
+with contextlib.suppress(AttributeError, ValueError):
+    hashlib.blake2b(b"", digest_size=_DIGEST).digest()
+    _HASHES["blake2b"] = partial(hashlib.blake2b, digest_size=_DIGEST)
 # Bytes, and how often they are hashed, to see which hash is faster here.
 _SAMPLE, _TIMES = 2**18, 2
 
