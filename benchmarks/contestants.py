@@ -319,6 +319,7 @@ def fusewire(task: Task, inputs: Mapping[str, Array]) -> Entrant:
                 "name",
                 "backend",
                 "form",
+                "options",
                 "status",
                 "reason",
                 "seconds",

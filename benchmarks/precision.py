@@ -1,7 +1,7 @@
 """What is a bound on the error worth, and does it hold?
 
     python benchmarks/precision.py run [--only NAME ...] [--minutes 3.5]   goes on where it was cut
-    python benchmarks/precision.py held [--only NAME ...] [--minutes 3.5]  with the run's --budget
+    python benchmarks/precision.py held [--only NAME ...] [--minutes 3.5]
     python benchmarks/precision.py page                    writes results/precision.md of it
 
 ``run`` times programs of Fusewire with accuracy 1e-2 and 5e-2 against the best engine in float32
@@ -9,7 +9,7 @@ and against each engine's own low precision, all run bare on the same ONNX file:
 ``quantize_dynamic`` with int8 weights per channel, and OpenVINO without a precision hint, which is
 bf16 on processors that have it. Contestants are processes that are asked in turns, as in
 engines.py; the error of each is that of its outputs against float64. Fusewire chooses in an earlier
-process. ``held`` runs the chosen programs on inputs that took no part in the choice: other seeds,
+process. ``held`` runs what ``run`` chose on inputs that took no part in the choice: other seeds,
 at a half, once and twice the scale, against ONNX Runtime in float32, and the first 20 of each
 against float64. Rows where an exact candidate was chosen have nothing to hold.
 """
@@ -34,7 +34,7 @@ sys.path[:0] = [str(ROOT / "benchmarks" / "zoo"), str(ROOT)]
 
 import numpy as np  # noqa: E402 - the path comes first
 
-from benchmarks.contestants import Array, Task, fusewire_options  # noqa: E402
+from benchmarks.contestants import Array, Task  # noqa: E402
 from benchmarks.engines import HOME, machine, original, slug  # noqa: E402
 from benchmarks.match import Gone, Match, Player  # noqa: E402
 from fusewire.choosing.measure import interval  # noqa: E402
@@ -189,25 +189,27 @@ def _drawn(x: Array, scale: float, rng: np.random.Generator) -> Array:
     return rng.permutation(x.reshape(-1)).reshape(x.shape) if x.size > 8 else x
 
 
-def hold(name: str, bound: float, seconds: float, budget: float) -> Row | None:
-    """Run a chosen program on other inputs; None if it computes in the model's own dtypes."""
-    os.environ["FUSEWIRE_CACHE"] = str(cache(name, bound))
+def hold(name: str, bound: float, seconds: float) -> Row | None:
+    """Run what was chosen on other inputs; None if that computes in the model's own dtypes."""
     import onnxruntime
 
     import fusewire as fw
 
-    path, inputs = original(name)
-    # What ``run`` chose is recalled, if the budget is that of the run.
-    task = Task("fusewire", name, str(path), "", "", THREADS, budget=budget, accuracy=bound)
-    program = fw.compile(path, **fusewire_options(task))
-    program(*inputs.values())
-    if not all(row.cache == "hit" for row in program.why().tried if row.status == "right"):
-        raise SystemExit(
-            f"{name} has no recorded plan for {bound:g}: give the --budget of its run."
-        )
-    chosen = next(row for row in program.why().tried if row.is_chosen)
-    if not chosen.is_reduced:
+    row = json.loads(kept("run", name).read_text())
+    chosen = next(x for x in row["ready"][ours(bound)]["tried"] if x["is_chosen"])
+    if not chosen["is_reduced"]:
         return None
+    path, inputs = original(name)
+    # By its options: a choice that is made again may be another one.
+    program = fw.compile(
+        path,
+        backend=chosen["backend"],
+        backend_config=chosen["options"],
+        level=0,
+        threads=THREADS,
+        fallback="error",
+    )
+    program(*inputs.values())
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     found, by_oracle = [], []
     end = time.monotonic() + seconds
@@ -222,8 +224,8 @@ def hold(name: str, bound: float, seconds: float, budget: float) -> Row | None:
     return {
         "name": name,
         "bound": bound,
-        "candidate": chosen.name,
-        "expected": chosen.expected_error,
+        "candidate": chosen["name"],
+        "expected": chosen["expected_error"],
         "count": len(found),
         "largest": max(found),
         "over": sum(x > bound for x in found),
@@ -388,7 +390,7 @@ def within_time(part: str, names: Sequence[str], args: argparse.Namespace) -> No
                 found = measure(name, args.seconds, args.budget)
                 said = {w: f"{1e3 * s:.3g} ms" for w, s in found["seconds"].items()}
             else:
-                rows = [hold(name, bound, args.seconds, args.budget) for bound in BOUNDS]
+                rows = [hold(name, bound, args.seconds) for bound in BOUNDS]
                 found = said = [row for row in rows if row is not None]  # type: ignore[assignment]
         except Gone as error:
             print(f"{name}: a contestant ended: {error}", flush=True)
