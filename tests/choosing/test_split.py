@@ -87,8 +87,9 @@ def test_cut_is_moved_where_segments_alone_told_otherwise(cliffs: list[str]) -> 
     backends = {node.op: node.backend.split()[0] for node in why.nodes}
     assert (backends["sin"], backends["tanh"], backends["cos"]) == ("ledge", "ledge", "ravine")
     (row,) = [row for row in why.tried if row.is_chosen]
-    assert row.name.endswith("in 2 regions, cut at 4")
-    assert any(row.name.endswith("in 2 regions, cut at 3") for row in why.tried)
+    # On a busy machine the first node, which is quick anywhere, may be on either.
+    assert row.name.endswith(("in 2 regions, cut at 4", "in 3 regions, cut at 1, 4"))
+    assert any(row.name.endswith(("cut at 3", "cut at 1, 3")) for row in why.tried)
     (note,) = [note for note in why.notes if note.startswith("Cuts were moved by one segment")]
     assert note.endswith(" tried, 1 kept.")
 
