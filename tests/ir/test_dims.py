@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from fusewire.errors import DimError
 from fusewire.ir.dims import (
+    FUNCTIONS,
     Dim,
     Symbol,
     apply,
@@ -149,5 +150,20 @@ def test_nested_sizes_that_share_parts_are_substituted_part_by_part(
         return apply(function, left, right)
 
     monkeypatch.setattr("fusewire.ir.dims.apply", counted)
-    evaluate(size, {Symbol("n"): 7, Symbol("m"): 5})
-    assert len(applied) == 12
+    values = {Symbol("n"): 7, Symbol("m"): 5}
+    found = substitute(size, values)
+    assert len(applied) == 12 and found == evaluate(size, values)
+
+
+def test_parts_of_a_size_are_computed_once_for_the_same_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size: Dim = n
+    for layer in range(6):
+        size = floordiv(size + layer, 3) * dim_max(size, m)
+    asked: list[int] = []
+    monkeypatch.setitem(FUNCTIONS, "max", lambda a, b: asked.append(a) or max(a, b))
+    first = evaluate(size, {Symbol("n"): 7, Symbol("m"): 5})
+    assert len(asked) == 6
+    assert evaluate(size, {Symbol("n"): 7, Symbol("m"): 5}) == first and len(asked) == 6
+    assert evaluate(size, {Symbol("n"): 8, Symbol("m"): 5}) != first and len(asked) == 12

@@ -74,6 +74,16 @@ class Apply:
         """The symbols of both dims, each once."""
         return tuple(dict.fromkeys((*symbols(self.left), *symbols(self.right))))
 
+    def value(self, values: Mapping[Symbol, int]) -> int:
+        """Compute it; kept for the next call, which mostly has the same sizes."""
+        sizes = [values[symbol] for symbol in self.symbols]
+        last: tuple[list[int], int] | None = self.__dict__.get("_last")
+        if last is not None and last[0] == sizes:
+            return last[1]
+        found = FUNCTIONS[self.function](_value(self.left, values), _value(self.right, values))
+        self.__dict__["_last"] = sizes, found
+        return found
+
     @cached_property
     def _hash(self) -> int:
         return hash((self.function, self.left, self.right))
@@ -444,13 +454,23 @@ def apply(function: str, left: Dim, right: Dim) -> Dim:
 
 def evaluate(dim: Dim, values: Mapping[Symbol, int]) -> int:
     """Compute a size; raises DimError if a symbol has no value."""
+    try:
+        return _value(dim, values)
+    except KeyError:
+        missing = ", ".join(sorted({s.key for s in symbols(dim) if s not in values}))
+    raise DimError(f"The size {dim} needs {missing}, which no input or earlier node determines.")
+
+
+def _value(dim: Dim, values: Mapping[Symbol, int]) -> int:
     if isinstance(dim, int):
         return dim
-    found = substitute(dim, values)
-    if isinstance(found, int):
-        return found
-    missing = ", ".join(sorted({s.key for s in symbols(found)}))
-    raise DimError(f"The size {dim} needs {missing}, which no input or earlier node determines.")
+    total = 0
+    for monomial, factor in dim.terms:
+        for atom, power in monomial:
+            value = values[atom] if isinstance(atom, Symbol) else atom.value(values)
+            factor *= value if power == 1 else value**power
+        total += factor
+    return total
 
 
 def size(shape: Sequence[Dim]) -> Dim:

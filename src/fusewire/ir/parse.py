@@ -28,6 +28,8 @@ _TOKEN = re.compile(
 
 _BLANK = re.compile(r"(?:\s|#[^\n]*+)*+")
 _TENSOR = re.compile(r"\w+\[[^\]]*\]")
+# Parentheses of a dim; those in names and comments are none.
+_BRACKET = re.compile(r"""[()]|`(?:[^`\\]|\\.)*`|\#[^\n]*+""")
 DTYPES = {d.name: d for d in ALL}
 MAX_DEPTH = 64
 # Sums are sorted as they grow and products multiply terms: no real shape has this many.
@@ -98,6 +100,9 @@ class _Parser:
         self._start = self._end = 0
         # A text repeats few types many times.
         self._types: dict[str, TensorType] = {}
+        # Dims repeat their parts: by text, what a call came to and how deeply it nests.
+        self._calls: dict[str, tuple[Dim, int]] = {}
+        self._deepest = 0
         self.kind = self.text = ""
         self.advance()
 
@@ -213,19 +218,44 @@ class _Parser:
             inner = self.dim(depth + 1)
             self.expect(")")
             return inner
+        self._deepest = max(self._deepest, depth)
         if self.kind == "word" and self.text in FUNCTIONS:
-            function = self.advance()
-            self.expect("(")
-            left = self.dim(depth + 1)
-            self.expect(",")
-            right = self.dim(depth + 1)
-            self.expect(")")
-            return apply(function, left, right)
+            return self.call(depth)
         if self.kind not in ("word", "symbol"):
             raise self.error(f"expected a dim, found {self.text!r}")
         word = self.advance()
         make, name = (unbacked, word[1:]) if word.startswith("?") else (symbol, word)
         return make(json.loads(f'"{name[1:-1]}"') if name.startswith("`") else name)
+
+    def call(self, depth: int) -> Dim:
+        text = self.call_text()
+        known = self._calls.get(text)
+        if known is not None and depth + known[1] <= MAX_DEPTH:
+            self._deepest = max(self._deepest, depth + known[1])
+            self._end = self._start + len(text)
+            self.advance()
+            return known[0]
+        before, self._deepest = self._deepest, depth
+        function = self.advance()
+        self.expect("(")
+        left = self.dim(depth + 1)
+        self.expect(",")
+        right = self.dim(depth + 1)
+        self.expect(")")
+        made = apply(function, left, right)
+        self._calls[text] = made, self._deepest - depth
+        self._deepest = max(self._deepest, before)
+        return made
+
+    def call_text(self) -> str:
+        """Return the text of the call that starts here, or all that is left of an open one."""
+        open_ = 0
+        for bracket in _BRACKET.finditer(self._source, self._end):
+            mark = bracket.group()
+            open_ += {"(": 1, ")": -1}.get(mark, 0)
+            if mark == ")" and open_ <= 0:
+                return self._source[self._start : bracket.end()]
+        return self._source[self._start :]
 
     # -- graphs
 
