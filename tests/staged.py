@@ -65,7 +65,9 @@ class StagedBackend(Backend):
         devices: Sequence[Device] = (ONE, TWO),
         *,
         is_trusted: bool = False,
+        configs: Sequence[Mapping[str, Any]] = (),
     ) -> None:
+        self._configs = configs
         self._info = BackendInfo(name, "1", "Staged.", "tests", trusted=is_trusted)
         self._answers = answers
         self._devices = devices
@@ -88,6 +90,9 @@ class StagedBackend(Backend):
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         return self._answers(graph, device)
+
+    def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Any]]:
+        return self._configs
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         self.compiled.append(device.id)

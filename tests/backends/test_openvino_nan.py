@@ -10,6 +10,7 @@ from fusewire.contract.backend import Config, Offer
 from fusewire.contract.region import build, first_device
 from fusewire.dtypes import float32
 from fusewire.errors import OptionsError
+from fusewire.ir.dims import Dim, symbol
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.interpret import interpret
@@ -27,8 +28,8 @@ ENGINE = Config(options={"nan": "engine"})
 OWN = [name for name, row in (BACKEND.lowerings or {}).items() if row.own is not None]
 
 
-def _graph(function: Any) -> Graph:
-    x = Value(TensorType(float32, (2, 3)), "x")
+def _graph(function: Any, rows: Dim = 2) -> Graph:
+    x = Value(TensorType(float32, (rows, 3)), "x")
     return Graph([x], [function(x)])
 
 
@@ -64,6 +65,14 @@ def test_exact_keeps_what_the_engine_loses() -> None:
 def test_own_nodes_are_offered_where_there_are_any() -> None:
     assert list(BACKEND.configs(_graph(fw.ops.relu), CPU)) == [{"nan": "engine"}]
     assert not list(BACKEND.configs(_graph(fw.ops.tanh), CPU))
+
+
+def test_sizes_that_are_known_are_offered_where_they_are_open() -> None:
+    fitted = {"sizes": "fitted"}
+    found = [BACKEND.configs(_graph(op, symbol("n")), CPU) for op in (fw.ops.relu, fw.ops.tanh)]
+    assert list(map(list, found)) == [[{"nan": "engine", **fitted}, fitted], [fitted]]
+    with pytest.raises(OptionsError, match='"open" and "fitted"'):
+        BACKEND.compile(_graph(fw.ops.relu), CPU, Config(options={"sizes": "close"}))
 
 
 @pytest.mark.parametrize("given", [{}, {"nan": "exact"}, {"nan": "engine"}])

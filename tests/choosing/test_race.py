@@ -556,3 +556,46 @@ def test_engines_are_joined_where_none_takes_all_and_none_may_fall_back(clock: C
     assert rows(result)["first"].status == rows(result)["second"].status == "refused"
     with pytest.raises(NoneRightError, match="No cos"):
         _joined(clock, {}, "cos", may_fall_back=False)
+
+
+FITTED_NAME = "fitting sizes=fitted"
+
+
+def _fitting(clock: Clock, **staged: Any) -> Stage:
+    """Stage a race of an engine that is faster at known sizes, and another."""
+    fitting = StagedBackend("fitting", devices=(CPU,), configs=[{"sizes": "fitted"}])
+    slow = StagedBackend(SLOW, devices=(CPU,))
+    seconds = {FITTED_NAME: 0.01, SLOW: 0.02, "fitting": 0.04}
+    return stage(clock, Target(fitting, CPU), Target(slow, CPU), run_seconds=seconds, **staged)
+
+
+def test_what_is_compiled_for_sizes_has_to_be_right_for_others_too(clock: Clock) -> None:
+    result = run(_fitting(clock))
+    assert result.chosen.name == FITTED_NAME
+    found = rows(result)
+    assert (found[FITTED_NAME].status, found["fitting"].status) == ("right", "right")
+    assert found[SLOW].status == "not judged"
+    assert not result.is_cut
+
+    result = run(_fitting(clock, verdicts=["right", "doubtful", "right"]))
+    assert result.chosen.name == SLOW
+    assert rows(result)[FITTED_NAME].reason.startswith(
+        "Other sizes would run fitting, which is doubtful"
+    )
+
+
+def test_open_sizes_of_a_variant_are_tried_when_it_is_ahead(clock: Clock) -> None:
+    options = {"nan": "engine", "sizes": "fitted"}
+    engine = StagedBackend("fitting", devices=(CPU,), configs=[options])
+    name, opened = "fitting nan=engine sizes=fitted", "fitting nan=engine"
+    seconds = {name: 0.01, "fitting": 0.04, opened: 0.03}
+    staged = stage(clock, Target(engine, CPU), run_seconds=seconds)
+    result = run(staged, 600.0)
+    assert result.chosen.name == name
+    assert opened in staged.runner.tried
+    staged = stage(clock, Target(engine, CPU), run_seconds=seconds, compile_seconds={name: 290.0})
+    result = run(staged, 500.0)
+    assert result.chosen.name == "fitting"
+    assert opened not in staged.runner.tried
+    assert rows(result)[name].status == "not judged"
+    assert rows(result)[name].reason == f"Other sizes would run {opened}, which is not tried"

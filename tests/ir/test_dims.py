@@ -152,7 +152,8 @@ def test_nested_sizes_that_share_parts_are_substituted_part_by_part(
     monkeypatch.setattr("fusewire.ir.dims.apply", counted)
     values = {Symbol("n"): 7, Symbol("m"): 5}
     found = substitute(size, values)
-    assert len(applied) == 12 and found == evaluate(size, values)
+    assert len(applied) == 12
+    assert found == evaluate(size, values)
 
 
 def test_parts_of_a_size_are_computed_once_for_the_same_numbers(
@@ -162,8 +163,16 @@ def test_parts_of_a_size_are_computed_once_for_the_same_numbers(
     for layer in range(6):
         size = floordiv(size + layer, 3) * dim_max(size, m)
     asked: list[int] = []
-    monkeypatch.setitem(FUNCTIONS, "max", lambda a, b: asked.append(a) or max(a, b))
-    first = evaluate(size, {Symbol("n"): 7, Symbol("m"): 5})
+
+    def noted(left: int, right: int) -> int:
+        asked.append(left)
+        return max(left, right)
+
+    monkeypatch.setitem(FUNCTIONS, "max", noted)
+    values = {Symbol("n"): 7, Symbol("m"): 5}
+    first = evaluate(size, values)
     assert len(asked) == 6
-    assert evaluate(size, {Symbol("n"): 7, Symbol("m"): 5}) == first and len(asked) == 6
-    assert evaluate(size, {Symbol("n"): 8, Symbol("m"): 5}) != first and len(asked) == 12
+    assert evaluate(size, values) == first
+    assert len(asked) == 6
+    assert evaluate(size, {**values, Symbol("n"): 8}) != first
+    assert len(asked) == 12

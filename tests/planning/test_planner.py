@@ -57,6 +57,12 @@ class _Builder:
     def plans_memory(self, region: Region) -> bool:
         return False
 
+    def fits_sizes(self, region: Region) -> bool:
+        return False
+
+    def runs_as_planned(self, region: Region) -> bool:
+        return True
+
     @property
     def is_served(self) -> bool:
         return False

@@ -27,7 +27,7 @@ from fusewire.choosing.measure import CLOSE, Comparison, Contender, Timing, comp
 from fusewire.choosing.quiet import CallWatch
 from fusewire.choosing.repro import explain_fault
 from fusewire.choosing.upcoming import Upcoming
-from fusewire.contract.backend import RUN_BYTES
+from fusewire.contract.backend import FITTED, RUN_BYTES, SIZES
 from fusewire.errors import (
     BackendHung,
     BackendKilled,
@@ -70,6 +70,8 @@ LEAST_SECONDS = 4.0
 _NEAR, _MOST_JOINED, _MOST_JOINED_OF_ALL = 10.0, 2, 4
 # On a machine with more noise than this, a lead of this size decides for less precision.
 _MOST_NOISE = 0.25
+# Compiling the fastest once more, with open sizes, may take so many seconds whatever the budget.
+_OPENED = 3.0
 # Seconds for timing a candidate that is alone.
 _ALONE = 0.5
 # Seconds for timing when the budget is used up, and how exact the clock of a deadline is.
@@ -165,8 +167,8 @@ class Race:
         self._rows, self._trials = dict[str, Tried](), dict[str, CandidateTrial]()
         self._wrong, self._faults = dict[str, Judgement](), list[str]()
         self._timing, self._samples = "", dict[str, list[float]]()
-        # Candidates that were judged, and those that the budget did not reach.
-        self._judged, self._late = set[str](), set[str]()
+        # Those that were judged, that the budget did not reach, and that need not be timed.
+        self._judged, self._late, self._opened = set[str](), set[str](), set[str]()
         self._learning = threading.Thread(target=judge.prepare, daemon=True)
 
     def _progress(self, what: str) -> None:
@@ -376,7 +378,8 @@ class Race:
             is_over = self._is_over(comparison.fastest)
             if comparison.fastest not in self._judged and not is_over:
                 self._check(comparison.fastest)
-            if self._may_win(comparison.fastest) and not self._gains_nothing(comparison):
+            may_win = self._may_win(comparison.fastest) and not self._gains_nothing(comparison)
+            if may_win and self._serves_other_sizes(comparison.fastest):
                 return comparison
             comparison = comparison.without(comparison.fastest)
         return None
@@ -387,6 +390,33 @@ class Race:
         if self._is_over(name):
             return False
         return status == "right" if self._is_reduced(name) else status in ORDER
+
+    def _serves_other_sizes(self, name: str) -> bool:
+        """Tell whether a candidate may be used at sizes that it was not compiled for.
+
+        One that is compiled for the sizes of the race also has to be right with open ones.
+        """
+        candidate = self._trials[name].candidate
+        if candidate.options.get(SIZES) != FITTED:
+            return True
+        options = {key: value for key, value in candidate.options.items() if key != SIZES}
+        opened = replace(candidate, options=options)
+        took = self._rows[name].compile_seconds or 0.0
+        if opened.name not in self._rows and took < max(
+            left_until(self._budget.oracle_ends), _OPENED
+        ):
+            self._fit.append(opened)
+            self._opened.add(opened.name)
+            self._try(opened, is_last=True)
+        if opened.name in self._trials and opened.name not in self._judged:
+            self._check(opened.name)
+        row = self._rows.get(opened.name)
+        if row is not None and opened.name in self._trials and self._may_win(opened.name):
+            return True
+        found = "not tried" if row is None else f"{row.status}. {row.reason}".rstrip()
+        reason = f"Other sizes would run {opened.name}, which is {found}"
+        self._rows[name] = replace(self._rows[name], status="not judged", reason=reason)
+        return False
 
     def _is_over(self, name: str) -> bool:
         """Tell whether a candidate holds more at once than the user allows."""
@@ -682,7 +712,7 @@ class Race:
 
     def _coverage(self, comparison: Comparison) -> Coverage | None:
         """Say what the budget left out: candidates that were not timed, or not judged in time."""
-        untimed = self._eligible().keys() - comparison.timings.keys()
+        untimed = self._eligible().keys() - comparison.timings.keys() - self._opened
         left = {name for name in (*self._late, *untimed) if name != comparison.fastest}
         if not left:
             return None

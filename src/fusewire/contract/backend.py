@@ -38,6 +38,9 @@ EXACT_NODES = "exact_nodes"
 
 # The option that has ranges of layers, measured on samples, a line for each.
 CALIBRATED = "calibrated"
+# The option under which the core compiles a region for sizes that are called often, and once for
+# all others, and the value that asks for it. The engine itself is not told.
+SIZES, FITTED = "sizes", "fitted"
 
 Form = Literal["native", "expanded", "file"]
 Shapes = Literal["static", "bounded", "dynamic"]
@@ -304,6 +307,16 @@ class BackendOption:
     name: str
     default: Fact
     meaning: str
+
+
+def fitted_sizes_option() -> BackendOption:
+    """Return the option of an engine that is faster when it knows the sizes of its inputs."""
+    return BackendOption(
+        SIZES,
+        "open",
+        f'With "{FITTED}", a graph with open sizes is also compiled for those that are called '
+        "often, which takes more memory; all others run what was compiled for any size.",
+    )
 
 
 def label(backend: str, options: Mapping[str, Fact]) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 from fusewire.dtypes import DType, dtype, string
 from fusewire.errors import GraphError
 from fusewire.ir.dims import Sym
-from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
+from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type, brief
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Attr: TypeAlias = (
@@ -123,7 +123,7 @@ class Value:
 
     def __repr__(self) -> str:
         made = "constant" if self.constant else f"{self.node.op}" if self.node else "input"
-        return f"<{made} {self.name or ''}: {self.type}>"
+        return f"<{made} {self.name or ''}: {brief(self.type)}>"
 
     @property
     def tensor(self) -> TensorType:
@@ -164,7 +164,8 @@ class Node:
         )
 
     def __repr__(self) -> str:
-        return f"<node {self.name or ''} {self.op}: {', '.join(str(v.type) for v in self.outputs)}>"
+        types = ", ".join(brief(value.type) for value in self.outputs)
+        return f"<node {self.name or ''} {self.op}: {types}>"
 
     @property
     def types(self) -> tuple[Type, ...]:

@@ -71,6 +71,25 @@ class OptionalType:
 Type: TypeAlias = TensorType | SequenceType | OptionalType
 
 
+# The most characters of a size in a sentence: sizes of sizes can take pages.
+_SHOWN = 32
+
+
+def brief(type_: Type) -> str:
+    """Print a type for people; a size that would take up a line is left out.
+
+    >>> from fusewire.dtypes import float32
+    >>> from fusewire.ir.parse import parse_dim
+    >>> brief(TensorType(float32, (2, parse_dim("floordiv(max(samples-256, 0), samples+1)"))))
+    'float32[2, ...]'
+    """
+    if not isinstance(type_, TensorType):
+        text, inner = str(type_), str(type_.element)
+        return text.replace(inner, brief(type_.element))
+    dims = (text if len(text) <= _SHOWN else "..." for text in map(str, type_.shape))
+    return f"{type_.dtype.name}[{', '.join(dims)}]"
+
+
 def tensor_of(type_: Type) -> TensorType:
     """Return the tensor type inside sequences and optionals."""
     while not isinstance(type_, TensorType):

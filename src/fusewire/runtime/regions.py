@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy import ndarray
 
 from fusewire.contract.backend import Done, Event, Exchange, Executable, Held
 from fusewire.contract.buffer import Buffer
-from fusewire.errors import EngineError, EngineRaised, FusewireError
+from fusewire.errors import EngineError, EngineRaised, FusewireError, note
 from fusewire.events import EVENTS, EventList
 from fusewire.ir.dims import Dim, Symbol
 from fusewire.ir.graph import Graph
@@ -24,9 +25,10 @@ from fusewire.ops import limits
 from fusewire.ops.limits import RunLimits
 from fusewire.process.forks import in_forked_child
 from fusewire.process.guard import guarded, guarded_compute, guarded_run
+from fusewire.runtime.fitting import SizeFitting, fitting_of
 from fusewire.runtime.observed import ObservedRun, observed_move
 from fusewire.runtime.plan import Plan, Region
-from fusewire.runtime.transfer import hand_over, to_host
+from fusewire.runtime.transfer import fetched, hand_over, to_host
 
 if TYPE_CHECKING:
     from fusewire.runtime.recovery import CircuitBreaker, Recovery
@@ -69,6 +71,12 @@ class RegionBuilder(Protocol):
 
     def plans_memory(self, region: Region) -> bool:
         """Tell whether the engine of a region says how many bytes a run takes."""
+
+    def fits_sizes(self, region: Region) -> bool:
+        """Tell whether a region is also compiled for sizes that are called often."""
+
+    def runs_as_planned(self, region: Region) -> bool:
+        """Tell whether what was built last of a region runs on its own engine."""
 
     @property
     def is_served(self) -> bool:
@@ -304,7 +312,11 @@ def _close(executable: Executable) -> None:
 
 @final
 class RegionRunner:
-    """A region and its executables: one, or one per size for an engine that needs sizes."""
+    """A region and its executables: one, or one per size for an engine that needs sizes.
+
+    An engine that is only faster with sizes has one for any size, and some for those that are
+    called often.
+    """
 
     def __init__(self, region: Region, builder: RegionBuilder, is_last: bool = False) -> None:
         """``is_last``: its outputs go to the caller, on the host."""
@@ -312,7 +324,9 @@ class RegionRunner:
         self._is_last = is_last
         self._builder = builder
         self._symbols = {s for v in region.inputs for s in type_symbols(v.type)}
-        self._per_size = region.shapes != "dynamic" and bool(self._symbols)
+        self._fitting = fitting_of(region, builder.fits_sizes)
+        needs_sizes = region.shapes != "dynamic" and bool(self._symbols)
+        self._per_size = needs_sizes or self._fitting is not None
         self._made: dict[Key, Loaded] = {}
         # What threads load, after a child answered the first call.
         self._loading: dict[Key, _Loading] = {}
@@ -389,6 +403,8 @@ class RegionRunner:
         if not isinstance(error, DECIDABLE):
             raise error
         key = tuple(map(shape_of, inputs)) if self._per_size else ()
+        if self._fitting is not None and key not in self._made:
+            key = ()
         recovery, region = self._recovering(), self._region
         with EVENTS.span(
             "fallback", region.title, backend=recovery.fallback, engine=region.backend
@@ -443,6 +459,8 @@ class RegionRunner:
     def _make(self, key: Key, inputs: Sequence[Held]) -> Loaded:
         with self._lock:
             loaded = self._made.get(key)
+            if loaded is None and key and self._fitting and not self._fitting.is_first(key):
+                return self._unfitted(self._fitting, key, inputs)
             if loaded is None:
                 start = time.monotonic()
                 region = self._region
@@ -455,6 +473,34 @@ class RegionRunner:
                 if (meter := limits.meter()) is not None:
                     meter.allow(time.monotonic() - start)
         return loaded
+
+    def _unfitted(self, fitting: SizeFitting, key: Key, inputs: Sequence[Held]) -> Loaded:
+        """Return what serves any size; behind it, the engine compiles for those that come often."""
+        loaded = self._made.get(())
+        if loaded is None:
+            return self._make((), inputs)
+        what = fitting.count(key)
+        if what != "wait" and len(self._made) < _KEPT:
+            self._made[key] = loaded
+        if what == "fit":
+            # The caller may change the arrays after the call.
+            copies = [np.array(fetched(value)) for value in inputs]
+            work = partial(self._fit, fitting.region, key, copies, loaded)
+            threading.Thread(target=work, name="fusewire-fitting", daemon=True).start()
+        return loaded
+
+    def _fit(self, region: Region, key: Key, inputs: Sequence[Held], before: Loaded) -> None:
+        """Compile for sizes, and have their calls run that."""
+        try:
+            built = self._builder.build(region, lambda: self._sized(inputs), inputs)
+            loaded = _Loading(region.backend, built, self._region).result()
+        except FusewireError as error:
+            note(f"{region.backend} does not compile for sizes that are called often: {error}")
+            return
+        with self._lock:
+            is_wanted = self._made.get(key) is before and not self._is_closed
+            if is_wanted and self._builder.runs_as_planned(region):
+                self._made[key] = loaded
 
     def _load_or_rest(self, key: Key, inputs: Sequence[Held]) -> Loaded:
         start = time.monotonic()
@@ -475,7 +521,10 @@ class RegionRunner:
                 # Drop the oldest; if it is running, it is closed when it is done.
                 oldest: dict[Key, Any] = self._made or self._loading
                 oldest.pop(next(iter(oldest)))
-            built = self._builder.build(self._region, lambda: self._graph(inputs), inputs)
+            # With a key, it is made for these sizes alone.
+            region = self._fitting.region if key and self._fitting else self._region
+            graph = partial(self._sized, inputs) if key else lambda: self._region.graph
+            built = self._builder.build(region, graph, inputs)
             name = built.backend or name
             self._engines.add(name)
             loading = _Loading(name, built, self._region)
@@ -487,9 +536,6 @@ class RegionRunner:
         if key in self._breakers:
             loaded.count(self._breakers[key])
         return loaded
-
-    def _graph(self, inputs: Sequence[Held]) -> Graph:
-        return self._sized(inputs) if self._per_size else self._region.graph
 
     def _sized(self, inputs: Sequence[Held]) -> Graph:
         from fusewire.ir.builder import bind_symbols

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, final
 
 from fusewire.contract.artifact_writer import ArtifactWriter
 from fusewire.contract.backend import (
+    FITTED,
+    SIZES,
     Artifact,
     Backend,
     Config,
@@ -309,6 +311,15 @@ class PlanBuilder:
     def plans_memory(self, region: Region) -> bool:
         """Tell whether the engine of a region says how many bytes a run takes."""
         return self._target(region).backend.info.plans_memory
+
+    def fits_sizes(self, region: Region) -> bool:
+        """Tell whether a region is also compiled for sizes that are called often."""
+        return self._target(region).config.options.get(SIZES) == FITTED
+
+    def runs_as_planned(self, region: Region) -> bool:
+        """Tell whether what was built last of a region runs on its own engine."""
+        built = (x.contacted for x in reversed(self.contacts) if x.region is region)
+        return next((x.runs_on == region.backend for x in built), False)
 
     @property
     def is_served(self) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fusewire.contract.backend import Artifact, Config, Refusal
+from fusewire.contract.backend import FITTED, SIZES, Artifact, Config, Refusal
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.graph import Graph
 from fusewire.numerics.scale import bindings_of
@@ -98,7 +98,7 @@ class TrialRunner:
         target = own or candidate.target
         config = candidate.config(self.config, target)
         reference, pool = self.reference_of(target.backend_name), shared_pool()
-        region = _sized(plan.steps[0].region, inputs) if is_alone else plan.graph
+        region = _sized(plan.steps[0].region, inputs, config) if is_alone else plan.graph
         if not is_alone:
             config = self._plan_config(config, candidate)
             # Engines in one process would compete for its cores: each plan has its own child.
@@ -145,8 +145,8 @@ def _answer_or_raise(answer: Answer | Refusal) -> Answer:
     return answer
 
 
-def _sized(region: Region, inputs: Sequence[HostValue]) -> Graph:
+def _sized(region: Region, inputs: Sequence[HostValue], config: Config) -> Graph:
     """Return the graph of a region: with open dims, or with the sizes of these inputs."""
-    if region.shapes == "dynamic":
+    if region.shapes == "dynamic" and config.options.get(SIZES) != FITTED:
         return region.graph
     return bind_symbols(region.graph, dict(bindings_of(region.graph, inputs)))

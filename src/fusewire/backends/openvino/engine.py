@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, final
 from fusewire.backends.openvino.gaps import GAPS
 from fusewire.backends.openvino.info import INFO, OPTIONS, launch_of
 from fusewire.contract.backend import (
+    FITTED,
+    SIZES,
     Artifact,
     Backend,
     BackendInfo,
@@ -29,6 +31,7 @@ from fusewire.contract.inspection import EngineKernel, Inspector
 from fusewire.contract.model_file import FileFormat, FileReader, ModelFile
 from fusewire.contract.script import Script, Scripted
 from fusewire.ir.graph import Array, Constant, Graph
+from fusewire.ir.types import type_symbols
 from fusewire.process.machine import processor
 from fusewire.process.wheels import native_libraries
 
@@ -211,12 +214,18 @@ class OpenvinoBackend(Backend, Scripted, FileReader, Inspector):
         }
 
     def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
-        """Offer the engine's own nodes, which lose NaN, where there are such."""
+        """Offer the engine's own nodes, which lose NaN, and sizes that it knows, where it gains."""
         from fusewire.backends.openvino.lowering import LOWERINGS
 
         nodes = (node for part in region.walk() for node in part.nodes)
         rows = ((LOWERINGS.get(node.op), node) for node in nodes)
-        return [{"nan": "engine"}] if any(row and row.may_lose(n) for row, n in rows) else []
+        known: list[dict[str, Fact]] = []
+        if any(row and row.may_lose(n) for row, n in rows):
+            known.append({"nan": "engine"})
+        if not _is_open(region):
+            return known
+        # Kernels are fused for sizes that are known, and chosen at each call for others.
+        return [*({**options, SIZES: FITTED} for options in known), {SIZES: FITTED}]
 
     def reduced(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
         """Offer what the device computes contractions of float32 in faster, with any NaN too."""
@@ -233,7 +242,8 @@ class OpenvinoBackend(Backend, Scripted, FileReader, Inspector):
             # Smaller blocks take more time, and err less.
             known += [{"precision": "int8"}, {"precision": "int8", "block": 32}]
         varied = self.configs(region, device)
-        return [*known, *({**options, **one} for options in varied for one in known)]
+        plain = [] if _is_open(region) else known
+        return [*plain, *({**options, **one} for options in varied for one in known)]
 
     def calibrates(self, device: Device) -> bool:
         """A device that lists int8 computes layers of rounded operands in it."""
@@ -261,3 +271,8 @@ def _exports(device: Device) -> bool:
     """Tell whether compiled models of a device can be written; one that was not asked can."""
     abilities = device.facts.get("abilities")
     return not isinstance(abilities, tuple) or "EXPORT_IMPORT" in abilities
+
+
+def _is_open(region: Graph) -> bool:
+    """Tell whether calls decide sizes of its inputs."""
+    return any(True for value in region.inputs for _ in type_symbols(value.type))

@@ -3,10 +3,13 @@
 from fusewire.contract.backend import (
     CALIBRATED,
     EXACT_NODES,
+    FITTED,
+    SIZES,
     BackendInfo,
     BackendOption,
     Config,
     Fact,
+    fitted_sizes_option,
 )
 from fusewire.errors import OptionsError
 from fusewire.process.wheels import installed
@@ -38,6 +41,7 @@ OPTIONS = (
     BackendOption(
         "block", BLOCKS[0], "With int8, how many elements of a sum share a scale: 128 or 32."
     ),
+    fitted_sizes_option(),
     BackendOption(CALIBRATED, (), "Ranges of layers in int8; calibrate writes it."),
     BackendOption(
         EXACT_NODES, "", "With int8, places of the matrix products that stay exact, such as 3,7-9."
@@ -49,13 +53,14 @@ def launch_of(config: Config) -> dict[str, Fact]:
     """Give what an artifact is built and run with; as little as there is to say."""
     options = config.checked(INFO.name, OPTIONS)
     launch: dict[str, Fact] = {} if config.threads is None else {"threads": config.threads}
-    for name, known in (("nan", NAN), ("precision", PRECISIONS), ("block", BLOCKS)):
+    named = {"nan": NAN, "precision": PRECISIONS, "block": BLOCKS, SIZES: ("open", FITTED)}
+    for name, known in named.items():
         value = options[name]
         if value not in known:
             *others, last = (f'"{x}"' for x in known)
             listed = f"{', '.join(others)} and {last}"
             raise OptionsError(f"{INFO.name} has no {name}={value!r}. It has {listed}.")
-        if value != known[0]:
+        if value != known[0] and name != SIZES:
             launch[name] = value
     if lines := options[CALIBRATED]:
         launch[CALIBRATED] = lines
