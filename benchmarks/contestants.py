@@ -18,6 +18,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -143,7 +144,22 @@ def openvino(
         **precision,
         "INFERENCE_NUM_THREADS": task.threads,
     }
-    compiled = openvino.Core().compile_model(task.model, "CPU", settings)
+    core = openvino.Core()
+    ways = openvino_ways(core.compile_model(task.model, "CPU", settings), inputs)
+    fixed = core.read_model(task.model)
+    if any(x.get_partial_shape().is_dynamic for x in fixed.inputs):
+        # What somebody does who knows the sizes; some files do not allow it.
+        with suppress(RuntimeError):
+            fixed.reshape({name: list(array.shape) for name, array in inputs.items()})
+            known = openvino_ways(core.compile_model(fixed, "CPU", settings), inputs)
+            ways |= {f"{name}, fixed sizes": way for name, way in known.items()}
+    return Entrant(ways, {})
+
+
+def openvino_ways(compiled: Any, inputs: Mapping[str, Array]) -> dict[str, Way]:
+    """List the ways to call a compiled model."""
+    import openvino
+
     request, given = compiled.create_infer_request(), compiled.create_infer_request()
     for name, array in inputs.items():
         for one in (request, given):
@@ -167,7 +183,7 @@ def openvino(
     is_fixed = all(x.get_partial_shape().is_static for x in compiled.outputs)
     if is_fixed and all(x.size for x in first):
         ways["infer, new outputs"] = bound
-    return Entrant(ways, {})
+    return ways
 
 
 def xla(task: Task, inputs: Mapping[str, Array]) -> Entrant:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Refusal as Refusal,
         Slot as Slot,
         Unavailable as Unavailable,
+        fitted_sizes_option as fitted_sizes_option,
     )
     from fusewire.contract.buffer import (
         Buffer as Buffer,
@@ -119,6 +120,7 @@ _NAMES = LazyNames(
             "Refusal",
             "Slot",
             "Unavailable",
+            "fitted_sizes_option",
         ),
         "contract.buffer": ("Buffer",),
         "contract.extension": (

@@ -1,5 +1,7 @@
 """How sessions are called: small tensors stay bound, also where a model takes many shapes."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 import fusewire as fw
 from fusewire.backends.onnxruntime import executable
 from fusewire.backends.onnxruntime.executable import SMALL, BoundSession, Edges, SingleSession
-from fusewire.errors import ShapeMismatchError
+from fusewire.errors import OptionsError, ShapeMismatchError
 from fusewire.ops.limits import limited
 from fusewire.runtime import execute
 from tests.flaky import compiled
@@ -158,3 +160,34 @@ def test_engine_that_answers_all_runs_without_our_steps(
     for left, right in zip(program(x, y), function(x, y), strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-5)
     assert bool(begun) != is_direct
+
+
+_RESIDENT = """
+import os
+import sys
+import numpy as np
+import fusewire as fw
+
+def wide(x):
+    return np.sum(np.cumsum(np.exp(x[:, None] * x[None, :]), axis=1), axis=1)
+
+config = {"arena": sys.argv[1] == "kept"}
+spec = fw.Spec((4096,), "float32")
+program = fw.compile(wide, spec, backend="onnxruntime", level=0, backend_config=config)
+for _ in range(2):
+    program(np.full(4096, 1e-3, np.float32))
+with open("/proc/self/statm") as file:
+    print(int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_of_a_call_is_given_back_where_that_is_asked_for() -> None:
+    kept, freed = (
+        int(subprocess.check_output([sys.executable, "-c", _RESIDENT, way], text=True))
+        for way in ("kept", "freed")
+    )
+    # Two values of 64 MB live at once.
+    assert kept - freed > 100e6
+    with pytest.raises(OptionsError, match="arena='small': give True or False"):
+        fw.compile(np.exp, backend="onnxruntime", backend_config={"arena": "small"})(rows(2))

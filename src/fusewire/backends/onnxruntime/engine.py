@@ -11,6 +11,7 @@ from fusewire.backends.onnxruntime.copies import Copies
 from fusewire.backends.onnxruntime.gaps import GAPS
 from fusewire.backends.onnxruntime.info import INFO, WHEELS
 from fusewire.backends.onnxruntime.providers import (
+    ARENA,
     CPU_PROVIDER,
     EXACT_CODES,
     FULL,
@@ -310,8 +311,7 @@ def _launch(device: Device, config: Config) -> dict[str, Fact]:
     if config.threads is not None and config.threads < 1:
         raise OptionsError(f"threads={config.threads}: at least 1 is needed, or none given.")
     launch: dict[str, Fact] = {"deterministic": config.deterministic}
-    if not config.options.get(SPINNING, True):
-        launch[SPINNING] = False
+    launch |= {name: False for name in (SPINNING, ARENA) if not config.options.get(name, True)}
     if options:
         launch["provider_options"] = launch_options(options)
     return launch if config.threads is None else {**launch, "threads": config.threads}

@@ -18,7 +18,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from fusewire.backends.onnxruntime.copies import input_names, output_names
 from fusewire.backends.onnxruntime.profiler import ProfiledSession, SessionProfiler
-from fusewire.backends.onnxruntime.providers import EXACT_CODES, SPINNING
+from fusewire.backends.onnxruntime.providers import ARENA, EXACT_CODES, SPINNING
 from fusewire.contract.backend import (
     DEVICE_NODES,
     HOST_NODES,
@@ -485,6 +485,9 @@ def settings(launch: Mapping[str, Fact], measures: str = "") -> Any:
     if not launch.get(SPINNING, True):
         for pool in ("intra", "inter"):
             options.add_session_config_entry(f"session.{pool}_op.allow_spinning", "0")
+    if not launch.get(ARENA, True):
+        # A pattern is one block for all of a call, which is kept, too.
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
     if launch.get(EXACT_CODES):
         # Without instructions for int8, products of unsigned and signed codes saturate.
         options.add_session_config_entry("session.x64quantprecision", "1")

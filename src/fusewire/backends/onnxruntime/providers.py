@@ -32,6 +32,8 @@ CPU_PRECISIONS = (FULL, INT8)
 PRECISION = "precision"
 # Whether threads wait for the next call by spinning, for about 50 ms.
 SPINNING = "spinning"
+ARENA = "arena"
+_SWITCHES = (SPINNING, ARENA)
 # Whether fused products of codes are computed so that they do not saturate.
 EXACT_CODES = "exact_codes"
 # Prefix of options that are handed to the provider as they are.
@@ -237,9 +239,9 @@ def described(name: str, kind: str) -> Provider:
 def option_defaults(provider: Provider | None) -> dict[str, Fact]:
     """List the options of a provider and their defaults; "" leaves one to the provider."""
     if provider is None:
-        return {SPINNING: True, PRECISION: FULL, CALIBRATED: (), EXACT_NODES: ""}
+        return {SPINNING: True, ARENA: True, PRECISION: FULL, CALIBRATED: (), EXACT_NODES: ""}
     own: dict[str, Fact] = dict.fromkeys((f"{OWN}{name}" for name in provider.options), "")
-    return {SPINNING: True, PRECISION: next(iter(provider.precisions)), **own}
+    return {SPINNING: True, ARENA: True, PRECISION: next(iter(provider.precisions)), **own}
 
 
 def all_options() -> list[BackendOption]:
@@ -255,9 +257,13 @@ def all_options() -> list[BackendOption]:
     )
     exact = "places of the matrix products that stay exact with int8 on the CPU, such as 3,7-9"
     own = [BackendOption(name, "", meaning) for name, meaning in sorted(listed.items())]
+    arena = (
+        "whether it keeps the memory of a call for the next one, or gives it back, which is slower"
+    )
     spinning = "whether its threads wait for the next call by spinning, for about 50 ms"
     return [
         BackendOption(SPINNING, True, spinning),
+        BackendOption(ARENA, True, arena),
         BackendOption(PRECISION, FULL, precision),
         BackendOption(CALIBRATED, (), "ranges of layers in int8, on the CPU; calibrate writes it"),
         BackendOption(EXACT_NODES, "", exact),
@@ -268,8 +274,9 @@ def all_options() -> list[BackendOption]:
 def provider_options(provider: Provider | None, device: Device, config: Config) -> dict[str, str]:
     """Give what a provider is opened with; OptionsError for an option it does not have."""
     options = config.checked(INFO.name, option_defaults(provider))
-    if not isinstance(options.pop(SPINNING), bool):
-        raise OptionsError(f"{SPINNING}={config.options[SPINNING]!r}: give True or False.")
+    for name in _SWITCHES:
+        if not isinstance(options.pop(name), bool):
+            raise OptionsError(f"{name}={config.options[name]!r}: give True or False.")
     options.pop(CALIBRATED, None)
     precision = options.pop(PRECISION)
     known = CPU_PRECISIONS if provider is None else tuple(provider.precisions)
