@@ -337,6 +337,18 @@ MAKERS: Mapping[str, Callable[[Work, Path], None]] = {
 # Scores.
 
 
+def chosen_options(work: Work, who: Contestant) -> dict[str, Any]:
+    """Give what was chosen, by its options: a choice that is made again may be another one."""
+    if who.title not in CHOICES:
+        return {}
+    tried = json.loads(work.kept(CHOICES[who.title]).read_text())["tried"]
+    row = next(row for row in tried if row["is_chosen"])
+    config = {k: tuple(v) if isinstance(v, list) else v for k, v in row["options"].items()}
+    chosen = {"backend": row["backend"], "level": 0, "backend_config": config}
+    # The form of other nodes, or the file itself, is not said by options.
+    return {**chosen, "threads": THREADS} if row["form"] == "native" else {}
+
+
 def run_of(work: Work, who: Contestant) -> Run:
     """Load a contestant to run one sample after another."""
     task = work.task(who)
@@ -349,7 +361,8 @@ def run_of(work: Work, who: Contestant) -> Run:
         compiled = openvino.Core().compile_model(task.model, "CPU", settings)
         return lambda sample: [np.array(x) for x in compiled(sample).values()]
     os.environ.update(work.settings)
-    program = fw.compile(task.model, **contestants.fusewire_options(task))
+    options = chosen_options(work, who) or contestants.fusewire_options(task)
+    program = fw.compile(task.model, **options)
 
     def run(sample: Sample) -> list[Any]:
         found = program(**sample)
