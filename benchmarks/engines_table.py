@@ -197,7 +197,8 @@ def page(rows: Sequence[Row], found: Mapping[str, Any]) -> str:
         f"Written by `python benchmarks/engines.py --page`. {dates}, {first['machine']}, "
         f"{first['threads']} threads, float32. {versions}.", "",
         "Each contestant in its own process, asked in turns for batches of 10 ms or one call, each "
-        "when all are quiet. Engines run bare get the ONNX file; PyTorch, eager and compiled by "
+        "when all are quiet. Engines run bare get the ONNX file; OpenVINO also with the sizes of "
+        "the inputs fixed, where the file leaves them open; PyTorch, eager and compiled by "
         "Inductor, the steps that we make of it; XLA and NumPy the same function written for them, "
         "and none of the zoo. All get the same arrays, aligned at "
         f"{first['align']} bytes, and give arrays that the caller may keep. Fusewire chose in an "
