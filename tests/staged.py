@@ -162,6 +162,7 @@ class StagedRunner:
     compile_seconds: Mapping[str, float] = field(default_factory=dict)
     run_seconds: Mapping[str, float] = field(default_factory=dict)
     failing: Sequence[str] = ()
+    config: Config = field(default_factory=Config)
     error: type[EngineError] = EngineRaised
     tried: list[str] = field(default_factory=list)
     trials: dict[str, StagedTrial] = field(default_factory=dict)

@@ -559,12 +559,14 @@ def test_engines_are_joined_where_none_takes_all_and_none_may_fall_back(clock: C
 
 
 FITTED_NAME = "fitting sizes=fitted"
+OPENED = fw.trace(_chain, fw.Spec(("n",), "float32"))
 
 
 def _fitting(clock: Clock, **staged: Any) -> Stage:
     """Stage a race of an engine that is faster at known sizes, and another."""
     fitting = StagedBackend("fitting", devices=(CPU,), configs=[{"sizes": "fitted"}])
     slow = StagedBackend(SLOW, devices=(CPU,))
+    staged = {"graph": OPENED, **staged}
     seconds = {FITTED_NAME: 0.01, SLOW: 0.02, "fitting": 0.04}
     return stage(clock, Target(fitting, CPU), Target(slow, CPU), run_seconds=seconds, **staged)
 
@@ -589,13 +591,15 @@ def test_open_sizes_of_a_variant_are_tried_when_it_is_ahead(clock: Clock) -> Non
     engine = StagedBackend("fitting", devices=(CPU,), configs=[options])
     name, opened = "fitting nan=engine sizes=fitted", "fitting nan=engine"
     seconds = {name: 0.01, "fitting": 0.04, opened: 0.03}
-    staged = stage(clock, Target(engine, CPU), run_seconds=seconds)
+    staged = stage(clock, Target(engine, CPU), graph=OPENED, run_seconds=seconds)
     result = run(staged, 600.0)
     assert result.chosen.name == name
     assert opened in staged.runner.tried
-    staged = stage(clock, Target(engine, CPU), run_seconds=seconds, compile_seconds={name: 290.0})
+    slowly = {name: 290.0}
+    staged = stage(
+        clock, Target(engine, CPU), graph=OPENED, run_seconds=seconds, compile_seconds=slowly
+    )
     result = run(staged, 500.0)
     assert result.chosen.name == "fitting"
     assert opened not in staged.runner.tried
-    assert rows(result)[name].status == "not judged"
-    assert rows(result)[name].reason == f"Other sizes would run {opened}, which is not tried"
+    assert rows(result)[name].reason == f"Other sizes would run {opened}, which is not tried."

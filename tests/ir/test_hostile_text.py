@@ -5,7 +5,7 @@ import time
 import pytest
 
 from fusewire.errors import ParseError
-from fusewire.ir.parse import parse_dim, parse_graph
+from fusewire.ir.parse import MAX_DEPTH, parse_dim, parse_graph
 
 
 def _graph(statement: str) -> str:
@@ -21,6 +21,10 @@ def _graph(statement: str) -> str:
         pytest.param(
             "%0 = f(%x) : float32[" + "+".join(f"n{i}" for i in range(2000)) + "]", id="long dim"
         ),
+        pytest.param(
+            "%0 = f(%x) : float32[" + "max(" * 60 + "`" + "\\`" * 16000, id="name without an end"
+        ),
+        pytest.param("%0 = f(%x) : float32[" + "max(n, " * 20000, id="calls without an end"),
         pytest.param(
             "%0 = f(%x) : float32[" + "*".join(["(a+b+c+d+e+f+g)"] * 20) + "]", id="long product"
         ),
@@ -71,3 +75,23 @@ def test_text_that_means_nothing_is_a_parse_error(statement: str) -> None:
 def test_dim_that_means_nothing_is_a_parse_error(text: str) -> None:
     with pytest.raises(ParseError):
         parse_dim(text)
+
+
+def test_depth_counts_also_where_a_part_was_read_before() -> None:
+    part, deep = "max(m, n)", "n"
+    for _ in range(MAX_DEPTH):
+        deep = f"max({deep}, k)" if len(deep) % 2 else f"min({deep}, k)"
+    parse_dim(deep)
+    for text in (deep.replace("n,", f"{part},"), f"{part}+{deep.replace('n,', part + ',')}"):
+        with pytest.raises(ParseError, match="nested deeper"):
+            parse_dim(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["max(n, m)+max(n, m)", "max(`(`, n)*max(`(`, n)", "max(n, # )\nm)+max(n, # )\nk)"]
+)
+def test_calls_that_repeat_mean_what_they_mean_alone(text: str) -> None:
+    left, mark, right = text.rpartition("max")
+    first, again = parse_dim(left.rstrip("+*")), parse_dim(mark + right)
+    whole = first + again if "+" in text else first * again
+    assert parse_dim(text) == whole

@@ -60,8 +60,8 @@ class _Builder:
     def fits_sizes(self, region: Region) -> bool:
         return False
 
-    def runs_as_planned(self, region: Region) -> bool:
-        return True
+    def build_behind(self, *given: Any) -> NoReturn:
+        raise AssertionError("no region is fitted here")
 
     @property
     def is_served(self) -> bool:

@@ -1,13 +1,20 @@
 """An engine that is faster at known sizes compiles for those that are called often."""
 
+import subprocess
+import sys
 import threading
 import time
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fusewire as fw
+from fusewire.contract.backend import Config
+from fusewire.errors import BackendCrashed
+from fusewire.records.keys import artifact_key
+from fusewire.registry import REGISTRY
 from fusewire.runtime import fitting
 from fusewire.runtime.plan import Region
 from fusewire.runtime.regions import RegionRunner
@@ -65,12 +72,11 @@ def test_sizes_that_are_called_often_get_an_executable_of_their_own() -> None:
     for _ in range(3):
         program(_rows(6))
     _wait()
-    assert made[((6, 3),)] is not made[()]
-    np.testing.assert_allclose(program(_rows(6)), _norm(_rows(6)), rtol=1e-5)
+    # So many are fitted, and no more.
     for _ in range(5):
         program(_rows(8))
-    # So many are fitted, and no more.
-    assert made[((8, 3),)] is made[()]
+    assert set(made) == {((4, 3),), (), ((6, 3),)}
+    np.testing.assert_allclose(program(_rows(6)), _norm(_rows(6)), rtol=1e-5)
     program.close()
 
 
@@ -86,45 +92,123 @@ def test_both_forms_are_recorded() -> None:
         assert found == ["hit", "hit"]
 
 
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("config", [{}, {"sizes": "fitted"}])
+def test_what_was_chosen_at_some_sizes_serves_others(config: Any) -> None:
+    options: Any = {"backend": "openvino", "level": 1, "backend_config": config}
+    options |= {"start": "measured", "budget_seconds": 4.0}
+    for _ in range(2):
+        with fw.compile(_norm, fw.Spec(("n", 3), "float32"), **options) as program:
+            for count in (4, 4, 5, 6, 4):
+                found = program(_rows(count))
+                np.testing.assert_allclose(found, _norm(_rows(count)), rtol=1e-5)
+            rows = {row.name: row for row in program.why().tried}
+        if config:
+            # The user's choice is judged with open sizes, too.
+            assert rows["openvino sizes=open"].status == "right"
+
+
 @pytest.mark.usefixtures("soon")
-def test_sizes_stay_open_if_the_engine_cannot_be_told_them(
-    monkeypatch: pytest.MonkeyPatch,
+def test_sizes_stay_open_if_the_engine_does_not_compile_for_them(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "fusewire")
     program = _program()
-    for count in (4, 4, 5):
+    for count in (4, 4, 5, 5):
         program(_rows(count))
     region = _region(program, 4)
-    monkeypatch.setattr(PlanBuilder, "runs_as_planned", lambda builder, region: False)
-    for _ in range(4):
-        program(_rows(5))
-    _wait()
-    assert region._made[((5, 3),)] is region._made[()]
+
+    def refused(*given: Any) -> Any:
+        raise BackendCrashed("It ends.")
+
+    monkeypatch.setattr(PlanBuilder, "_compile", refused)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(4):
+            np.testing.assert_allclose(program(_rows(5)), _norm(_rows(5)), rtol=1e-5)
+        _wait()
+    assert set(region._made) == {((4, 3),), ()}
+    assert "openvino does not compile for sizes that are called often: It ends." in caplog.text
+    # Nothing runs elsewhere, and nobody is told so.
+    assert {x.runs_on for x in program.why().contacts} == {"openvino"}
+    program.close()
+
+
+@pytest.mark.usefixtures("soon")
+def test_threads_that_cannot_start_leave_sizes_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = _program()
+    for count in (4, 4, 5, 5):
+        program(_rows(count))
+
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        for _ in range(4):
+            np.testing.assert_allclose(program(_rows(5)), _norm(_rows(5)), rtol=1e-5)
     program.close()
 
 
 def test_calls_are_counted_by_sizes() -> None:
     graph = fw.trace(_norm, fw.Spec(("n", 3), "float32"))
-    found = fitting.fitting_of(Region.of(graph, "openvino", CPU, "dynamic"), lambda region: True)
-    assert found is not None
+    found = fitting.SizeFitting(Region.of(graph, "openvino", CPU, "dynamic"))
     assert [found.is_first(sizes) for sizes in (SIZES[0], SIZES[0], SIZES[1])] == [
         True,
         True,
         False,
     ]
-    said = [found.count(SIZES[1]) for _ in range(fitting.FITTING_CALLS)]
-    assert said == ["wait"] * (fitting.FITTING_CALLS - 1) + ["fit"]
-    for sizes in SIZES[2 : fitting.MOST_FITTED]:
-        assert [found.count(sizes) for _ in range(fitting.FITTING_CALLS)][-1] == "fit"
-    assert found.count(SIZES[-1]) == "leave"
+    calls = range(fitting.FITTING_CALLS + 9)
+    for sizes in SIZES[1 : fitting.MOST_FITTED]:
+        assert [call for call in calls if found.is_due(sizes)] == [fitting.FITTING_CALLS - 1]
+    assert not any(found.is_due(SIZES[-1]) for _ in calls)
+    assert found.is_first(SIZES[0])
 
 
 @pytest.mark.parametrize(
-    ("shape", "shapes", "fits"),
-    [((4, 3), "dynamic", True), (("n", 3), "static", True), (("n", 3), "dynamic", False)],
+    ("shape", "shapes", "sizes", "is_fitted"),
+    [
+        (("n", 3), "dynamic", "fitted", True),
+        ((4, 3), "dynamic", "fitted", False),
+        (("n", 3), "static", "fitted", False),
+        (("n", 3), "dynamic", "open", False),
+    ],
 )
-def test_regions_without_open_sizes_are_not_fitted(shape: Any, shapes: Any, fits: bool) -> None:
+def test_only_open_sizes_are_fitted(shape: Any, shapes: Any, sizes: str, is_fitted: bool) -> None:
     region = Region.of(fw.trace(_norm, fw.Spec(shape, "float32")), "openvino", CPU, shapes)
-    assert fitting.fitting_of(region, lambda region: fits) is None
+    assert fitting.is_fitted(region, Config(options={"sizes": sizes})) == is_fitted
+
+
+def test_what_serves_any_size_is_that_of_the_candidate_with_open_sizes() -> None:
+    region = Region.of(fw.trace(_norm, fw.Spec(("n", 3), "float32")), "openvino", CPU, "dynamic")
+    backend, config = REGISTRY.backends.get("openvino"), Config(options={"sizes": "fitted"})
+    opened = artifact_key(region, SIZES[0], backend, Config())
+    assert artifact_key(region, SIZES[0], backend, config) == opened
+    fitted = fitting.at_known_sizes(region)
+    assert artifact_key(fitted, SIZES[0], backend, config) != opened
+
+
+_ENDING = """
+import numpy as np
+import fusewire as fw
+from fusewire.runtime import fitting
+
+fitting.FITTING_CALLS = 2
+spec, fitted = fw.Spec(("n", 64), "float32"), {"sizes": "fitted"}
+weights = np.ones((64, 64), np.float32)
+program = fw.compile(
+    lambda x: np.tanh(x @ weights) @ weights, spec, backend="openvino", level=0,
+    backend_config=fitted, isolate="never",
+)
+for count in (4, 4, 5, 5, 5, 5):
+    program(np.ones((count, 64), np.float32))
+"""
+
+
+def test_process_may_end_while_sizes_are_fitted() -> None:
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", _ENDING], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_many_threads_get_right_answers_while_sizes_are_fitted() -> None:

@@ -203,6 +203,11 @@ def _artifacts(plan: _Plan) -> dict[Key, bytes]:
             continue
         if (payload := _recorded(records, key)) is not None:
             found[key] = payload
+    # What serves any size may not have been needed here.
+    fitted = filter(plan.builder.fits_sizes, plan.saved.plan.regions())
+    for key in [plan.builder.key(region, ()) for region in fitted]:
+        if records is not None and (payload := records.get(key)) is not None:
+            found[key] = payload
     return found
 
 

@@ -416,7 +416,9 @@ def _race_engines(
         result = _divided(question, search, findings, result, race)
         if question.tunes:
             result = _tuning(question, runner, findings, budget).improve(result, race)
-        findings.keep_artifact(result.trials[result.chosen.name])
+        for name in (result.chosen.name, result.opened):
+            if name in result.trials:
+                findings.keep_artifact(result.trials[name])
         return _with_left_out(question, result)
     finally:
         runner.close()

@@ -29,6 +29,7 @@ from fusewire.planning.candidates import Candidate
 from fusewire.records.entries import Records
 from fusewire.records.keys import artifact_key, host_fields
 from fusewire.records.quarantine import Fact, quarantine, quarantined, reconsider, release
+from fusewire.runtime.fitting import at_known_sizes, is_fitted
 from fusewire.runtime.regions import shape_of
 from fusewire.store.code_state import meanings_state
 from fusewire.store.key import Key
@@ -75,7 +76,9 @@ class Findings:
         if target is None or target.backend.info.trusted:
             return None
         config = candidate.config(self._config, target)
-        return artifact_key(plan.steps[0].region, self._shapes, target.backend, config)
+        region = plan.steps[0].region
+        region = at_known_sizes(region) if is_fitted(region, config) else region
+        return artifact_key(region, self._shapes, target.backend, config)
 
     def _subject(self, candidate: Candidate) -> Key | None:
         """Return the key that faults are recorded for: an artifact, or a plan of several."""
@@ -136,9 +139,10 @@ class Findings:
             if target is None or (engines is not None and target.name not in engines):
                 continue
             shapes = [_shape(value.type, sizes) for value in region.inputs]
+            config = candidate.config(self._config, target)
+            region = at_known_sizes(region) if is_fitted(region, config) else region
             if region.shapes == "dynamic" or None not in shapes:
                 known = [shape for shape in shapes if shape is not None]
-                config = candidate.config(self._config, target)
                 yield artifact_key(region, known, target.backend, config)
 
     @property

@@ -27,7 +27,7 @@ from fusewire.choosing.measure import CLOSE, Comparison, Contender, Timing, comp
 from fusewire.choosing.quiet import CallWatch
 from fusewire.choosing.repro import explain_fault
 from fusewire.choosing.upcoming import Upcoming
-from fusewire.contract.backend import FITTED, RUN_BYTES, SIZES
+from fusewire.contract.backend import OPEN, RUN_BYTES, SIZES
 from fusewire.errors import (
     BackendHung,
     BackendKilled,
@@ -45,6 +45,7 @@ from fusewire.numerics.deviation import Deviation
 from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate, Unfit
 from fusewire.planning.target import Target
+from fusewire.runtime.fitting import is_fitted
 from fusewire.runtime.regions import shape_of
 from fusewire.runtime.why import Tried
 from fusewire.trials.trial import CandidateTrial, TrialRunner
@@ -104,6 +105,8 @@ class RaceResult:
     is_function: bool = False
     # What the budget left out; None if it left out nothing.
     coverage: Coverage | None = None
+    # The name of what the chosen candidate runs at sizes that it was not compiled for, if any.
+    opened: str = ""
 
 
 class RaceInterrupted(KeyboardInterrupt):
@@ -167,8 +170,8 @@ class Race:
         self._rows, self._trials = dict[str, Tried](), dict[str, CandidateTrial]()
         self._wrong, self._faults = dict[str, Judgement](), list[str]()
         self._timing, self._samples = "", dict[str, list[float]]()
-        # Those that were judged, that the budget did not reach, and that need not be timed.
-        self._judged, self._late, self._opened = set[str](), set[str](), set[str]()
+        # Those that were judged, that the budget did not reach, and what fitted ones are elsewhere.
+        self._judged, self._late, self._twins = set[str](), set[str](), dict[str, str]()
         self._learning = threading.Thread(target=judge.prepare, daemon=True)
 
     def _progress(self, what: str) -> None:
@@ -301,7 +304,12 @@ class Race:
 
     def _measure_by_the_quickest(self) -> None:
         """Have the quickest exact candidate that is right answer for the reference."""
-        exact = [name for name in self._trials if not self._is_reduced(name)]
+        # The samples of a user may have other sizes.
+        exact = [
+            name
+            for name, trial in self._trials.items()
+            if not self._is_reduced(name) and not self._is_fitted(trial.candidate)
+        ]
         for name in sorted(exact, key=self._first_run):
             if name not in self._judged:
                 self._check(name)
@@ -397,26 +405,36 @@ class Race:
         One that is compiled for the sizes of the race also has to be right with open ones.
         """
         candidate = self._trials[name].candidate
-        if candidate.options.get(SIZES) != FITTED:
+        if name in self._twins or not self._is_fitted(candidate):
             return True
         options = {key: value for key, value in candidate.options.items() if key != SIZES}
+        if SIZES in self._runner.config.options:
+            options[SIZES] = OPEN
         opened = replace(candidate, options=options)
         took = self._rows[name].compile_seconds or 0.0
-        if opened.name not in self._rows and took < max(
-            left_until(self._budget.oracle_ends), _OPENED
-        ):
+        left = max(left_until(self._budget.oracle_ends), _OPENED)
+        if opened.name not in self._rows and took < left:
             self._fit.append(opened)
-            self._opened.add(opened.name)
             self._try(opened, is_last=True)
         if opened.name in self._trials and opened.name not in self._judged:
             self._check(opened.name)
         row = self._rows.get(opened.name)
-        if row is not None and opened.name in self._trials and self._may_win(opened.name):
+        enough = ("right",) if candidate.is_reduced else ORDER
+        if row is not None and row.status in enough and not self._is_over(opened.name):
+            self._twins[name] = opened.name
             return True
-        found = "not tried" if row is None else f"{row.status}. {row.reason}".rstrip()
+        found = "not tried." if row is None else f"{row.status}. {row.reason}".rstrip()
         reason = f"Other sizes would run {opened.name}, which is {found}"
-        self._rows[name] = replace(self._rows[name], status="not judged", reason=reason)
+        self._rows[name] = replace(self._rows[name], reason=reason)
         return False
+
+    def _is_fitted(self, candidate: Candidate) -> bool:
+        """Tell whether parts of a candidate are compiled for known sizes, and for any."""
+        return any(
+            target is not None and is_fitted(region, candidate.config(self._runner.config, target))
+            for region in candidate.planned.plan.regions()
+            for target in [candidate.target_of(region)]
+        )
 
     def _is_over(self, name: str) -> bool:
         """Tell whether a candidate holds more at once than the user allows."""
@@ -708,11 +726,12 @@ class Race:
             coverage is not None or self._rows[fastest].status == "not judged",
             comparison.ties,
             coverage=coverage,
+            opened=self._twins.get(fastest, ""),
         )
 
     def _coverage(self, comparison: Comparison) -> Coverage | None:
         """Say what the budget left out: candidates that were not timed, or not judged in time."""
-        untimed = self._eligible().keys() - comparison.timings.keys() - self._opened
+        untimed = self._eligible().keys() - comparison.timings.keys() - {*self._twins.values()}
         left = {name for name in (*self._late, *untimed) if name != comparison.fastest}
         if not left:
             return None

@@ -40,7 +40,7 @@ EXACT_NODES = "exact_nodes"
 CALIBRATED = "calibrated"
 # The option under which the core compiles a region for sizes that are called often, and once for
 # all others, and the value that asks for it. The engine itself is not told.
-SIZES, FITTED = "sizes", "fitted"
+SIZES, OPEN, FITTED = "sizes", "open", "fitted"
 
 Form = Literal["native", "expanded", "file"]
 Shapes = Literal["static", "bounded", "dynamic"]
@@ -313,7 +313,7 @@ def fitted_sizes_option() -> BackendOption:
     """Return the option of an engine that is faster when it knows the sizes of its inputs."""
     return BackendOption(
         SIZES,
-        "open",
+        OPEN,
         f'With "{FITTED}", a graph with open sizes is also compiled for those that are called '
         "often, which takes more memory; all others run what was compiled for any size.",
     )

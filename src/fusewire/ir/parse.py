@@ -29,7 +29,9 @@ _TOKEN = re.compile(
 _BLANK = re.compile(r"(?:\s|#[^\n]*+)*+")
 _TENSOR = re.compile(r"\w+\[[^\]]*\]")
 # Parentheses of a dim; those in names and comments are none.
-_BRACKET = re.compile(r"""[()]|`(?:[^`\\]|\\.)*`|\#[^\n]*+""")
+_BRACKET = re.compile(r"""[()]|`(?:[^`\\]|\\.)*+`?|\#[^\n]*+""")
+# Calls of more characters are not looked up.
+_MOST_CALL = 2**14
 DTYPES = {d.name: d for d in ALL}
 MAX_DEPTH = 64
 # Sums are sorted as they grow and products multiply terms: no real shape has this many.
@@ -208,6 +210,7 @@ class _Parser:
     def factor(self, depth: int) -> Dim:
         if depth > MAX_DEPTH:
             raise self.error(f"a dim nested deeper than {MAX_DEPTH}")
+        self._deepest = max(self._deepest, depth)
         if self.kind == "number" and self.text.lstrip("-").isdigit():
             return int(self.advance())
         if self.text == "-":
@@ -218,7 +221,6 @@ class _Parser:
             inner = self.dim(depth + 1)
             self.expect(")")
             return inner
-        self._deepest = max(self._deepest, depth)
         if self.kind == "word" and self.text in FUNCTIONS:
             return self.call(depth)
         if self.kind not in ("word", "symbol"):
@@ -243,19 +245,20 @@ class _Parser:
         right = self.dim(depth + 1)
         self.expect(")")
         made = apply(function, left, right)
-        self._calls[text] = made, self._deepest - depth
+        if text:
+            self._calls[text] = made, self._deepest - depth
         self._deepest = max(self._deepest, before)
         return made
 
     def call_text(self) -> str:
-        """Return the text of the call that starts here, or all that is left of an open one."""
+        """Return the text of the call that starts here; "" if it is very long or does not end."""
         open_ = 0
-        for bracket in _BRACKET.finditer(self._source, self._end):
+        for bracket in _BRACKET.finditer(self._source, self._end, self._end + _MOST_CALL):
             mark = bracket.group()
             open_ += {"(": 1, ")": -1}.get(mark, 0)
             if mark == ")" and open_ <= 0:
                 return self._source[self._start : bracket.end()]
-        return self._source[self._start :]
+        return ""
 
     # -- graphs
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fusewire.contract.backend import Backend, Config, Device
+from fusewire.contract.backend import SIZES, Backend, Config, Device
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash
@@ -43,7 +43,13 @@ def backend_fields(backend: Backend, device: Device, config: Config) -> tuple[tu
     """Name what artifacts depend on besides region and sizes."""
     its = {f"its_{name}": text for name, text in backend.fingerprint(device).items()}
     more = extension_states(backend.info.name)
-    fields: dict[str, object] = {**settings(config), **its, **code_of(backend)}
+    # An artifact is for known sizes or for any, which its key says; the engine is not told why.
+    told = {name: value for name, value in config.options.items() if name != SIZES}
+    fields: dict[str, object] = {
+        **settings(replace(config, options=told)),
+        **its,
+        **code_of(backend),
+    }
     fields |= {"extensions": more} if more else {}
     return tuple((name, str(value)) for name, value in fields.items())
 

@@ -7,10 +7,11 @@ calls for others that keep coming.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal, final
+from typing import final
 
+from fusewire.contract.backend import FITTED, SIZES, Config
+from fusewire.ir.types import TensorType, type_symbols
 from fusewire.runtime.plan import Region
 
 # The shapes of the inputs of a region.
@@ -21,45 +22,47 @@ FITTING_CALLS, MOST_FITTED = 64, 4
 _MOST_COUNTED = 1024
 
 
+def is_fitted(region: Region, config: Config) -> bool:
+    """Tell whether a region is also compiled for known sizes, on an engine with these options."""
+    if region.shapes != "dynamic" or config.options.get(SIZES) != FITTED:
+        return False
+    types = [value.type for value in region.inputs]
+    found = {symbol for type_ in types for symbol in type_symbols(type_)}
+    # Sizes that only a run tells are seldom the same twice.
+    are_told = bool(found) and not any(symbol.unbacked for symbol in found)
+    return are_told and all(isinstance(type_, TensorType) for type_ in types)
+
+
+def at_known_sizes(region: Region) -> Region:
+    """Return a region as it is compiled for known sizes."""
+    return replace(region, shapes="static", load=lambda own: region.graph)
+
+
 @final
 class SizeFitting:
-    """The sizes that a region was called with.
-
-    ``region`` is the region as it is compiled for known sizes.
-    """
+    """The sizes that a region was called with; ``region`` is that region at known sizes."""
 
     def __init__(self, region: Region) -> None:
-        self.region = replace(region, shapes="static", load=lambda own: region.graph)
-        self._fitted: set[Sizes] = set()
+        self.region = at_known_sizes(region)
+        self._first: Sizes | None = None
+        self._others: set[Sizes] = set()
         self._calls: dict[Sizes, int] = {}
 
     def is_first(self, sizes: Sizes) -> bool:
         """Tell whether these are the sizes of the first call."""
-        if not self._fitted:
-            self._fitted.add(sizes)
-            return True
-        return len(self._fitted) == 1 and sizes in self._fitted
+        if self._first is None:
+            self._first = sizes
+        return sizes == self._first
 
-    def count(self, sizes: Sizes) -> Literal["wait", "fit", "leave"]:
-        """Count a call of other sizes, and say what to do about them."""
-        if len(self._fitted) >= MOST_FITTED:
-            return "leave"
-        calls = self._calls[sizes] = self._calls.pop(sizes, 0) + 1
+    def is_due(self, sizes: Sizes) -> bool:
+        """Count a call of other sizes; tell, once, that it is time to compile for them."""
+        if sizes in self._others or len(self._others) + 1 >= MOST_FITTED:
+            return False
+        calls = self._calls.pop(sizes, 0) + 1
+        if calls >= FITTING_CALLS:
+            self._others.add(sizes)
+            return True
+        self._calls[sizes] = calls
         if len(self._calls) > _MOST_COUNTED:
             self._calls.pop(next(iter(self._calls)))
-        if calls < FITTING_CALLS:
-            return "wait"
-        del self._calls[sizes]
-        self._fitted.add(sizes)
-        return "fit"
-
-
-def fitting_of(region: Region, fits: Callable[[Region], bool]) -> SizeFitting | None:
-    """Return the fitting of a region; None if its engine is not told sizes, or needs them."""
-    from fusewire.ir.types import type_symbols
-
-    found = {symbol for value in region.inputs for symbol in type_symbols(value.type)}
-    # Sizes that only a run tells are seldom the same twice.
-    if not found or region.shapes != "dynamic" or any(x.unbacked for x in found):
-        return None
-    return SizeFitting(region) if fits(region) else None
+        return False

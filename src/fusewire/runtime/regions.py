@@ -25,7 +25,7 @@ from fusewire.ops import limits
 from fusewire.ops.limits import RunLimits
 from fusewire.process.forks import in_forked_child
 from fusewire.process.guard import guarded, guarded_compute, guarded_run
-from fusewire.runtime.fitting import SizeFitting, fitting_of
+from fusewire.runtime.fitting import SizeFitting
 from fusewire.runtime.observed import ObservedRun, observed_move
 from fusewire.runtime.plan import Plan, Region
 from fusewire.runtime.transfer import fetched, hand_over, to_host
@@ -75,8 +75,10 @@ class RegionBuilder(Protocol):
     def fits_sizes(self, region: Region) -> bool:
         """Tell whether a region is also compiled for sizes that are called often."""
 
-    def runs_as_planned(self, region: Region) -> bool:
-        """Tell whether what was built last of a region runs on its own engine."""
+    def build_behind(
+        self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]
+    ) -> Built:
+        """Build a region while others serve it: raises where another engine would run it."""
 
     @property
     def is_served(self) -> bool:
@@ -324,7 +326,7 @@ class RegionRunner:
         self._is_last = is_last
         self._builder = builder
         self._symbols = {s for v in region.inputs for s in type_symbols(v.type)}
-        self._fitting = fitting_of(region, builder.fits_sizes)
+        self._fitting = SizeFitting(region) if builder.fits_sizes(region) else None
         needs_sizes = region.shapes != "dynamic" and bool(self._symbols)
         self._per_size = needs_sizes or self._fitting is not None
         self._made: dict[Key, Loaded] = {}
@@ -479,28 +481,29 @@ class RegionRunner:
         loaded = self._made.get(())
         if loaded is None:
             return self._make((), inputs)
-        what = fitting.count(key)
-        if what != "wait" and len(self._made) < _KEPT:
-            self._made[key] = loaded
-        if what == "fit":
+        if fitting.is_due(key):
             # The caller may change the arrays after the call.
             copies = [np.array(fetched(value)) for value in inputs]
-            work = partial(self._fit, fitting.region, key, copies, loaded)
-            threading.Thread(target=work, name="fusewire-fitting", daemon=True).start()
+            work = partial(self._fit, fitting.region, key, copies)
+            # A process that ends waits for it: engines abort if it ends while they compile.
+            with contextlib.suppress(RuntimeError):
+                threading.Thread(target=work, name="fusewire-fitting").start()
         return loaded
 
-    def _fit(self, region: Region, key: Key, inputs: Sequence[Held], before: Loaded) -> None:
+    def _fit(self, region: Region, key: Key, inputs: Sequence[Held]) -> None:
         """Compile for sizes, and have their calls run that."""
         try:
-            built = self._builder.build(region, lambda: self._sized(inputs), inputs)
+            built = self._builder.build_behind(region, lambda: self._sized(inputs), inputs)
+            if not threading.main_thread().is_alive() or self._is_closed:
+                return
             loaded = _Loading(region.backend, built, self._region).result()
-        except FusewireError as error:
+        except (FusewireError, OSError, MemoryError, ValueError) as error:
             note(f"{region.backend} does not compile for sizes that are called often: {error}")
             return
         with self._lock:
-            is_wanted = self._made.get(key) is before and not self._is_closed
-            if is_wanted and self._builder.runs_as_planned(region):
-                self._made[key] = loaded
+            self._made[key] = loaded
+            if self._is_closed:
+                self._made.pop(key)
 
     def _load_or_rest(self, key: Key, inputs: Sequence[Held]) -> Loaded:
         start = time.monotonic()

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, final
 
 from fusewire.contract.artifact_writer import ArtifactWriter
 from fusewire.contract.backend import (
-    FITTED,
-    SIZES,
     Artifact,
     Backend,
     Config,
@@ -49,6 +47,7 @@ from fusewire.process.limits import ChildLimits
 from fusewire.records.entries import BuiltRegion, Records, StoredArtifact
 from fusewire.records.keys import artifact_fields, backend_fields
 from fusewire.records.quarantine import Fact, quarantine, quarantined, reconsider
+from fusewire.runtime.fitting import is_fitted
 from fusewire.runtime.plan import Plan, Region
 from fusewire.runtime.regions import Built, shape_of
 from fusewire.runtime.transfer import fetched
@@ -188,6 +187,17 @@ class PlanBuilder:
             # Others wait until it is recorded.
             return replace(built, keep=partial(_within, turn.pop_all(), built.keep))
 
+    def build_behind(
+        self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]
+    ) -> Built:
+        """Build a region while others serve it: raises where another engine would run it."""
+        strict = replace(self, policy="error", contacts=[], ahead={})
+        built = strict.build(region, graph, inputs)
+        if built.backend:
+            raise RefusedError(f"{region.backend} does not run it, and {built.backend} would.")
+        self.contacts.extend(strict.contacts)
+        return built
+
     def _on_next(
         self, region: Region, graph: Graph, inputs: Sequence[Held], error: EngineError
     ) -> Built:
@@ -314,12 +324,7 @@ class PlanBuilder:
 
     def fits_sizes(self, region: Region) -> bool:
         """Tell whether a region is also compiled for sizes that are called often."""
-        return self._target(region).config.options.get(SIZES) == FITTED
-
-    def runs_as_planned(self, region: Region) -> bool:
-        """Tell whether what was built last of a region runs on its own engine."""
-        built = (x.contacted for x in reversed(self.contacts) if x.region is region)
-        return next((x.runs_on == region.backend for x in built), False)
+        return is_fitted(region, self._target(region).config)
 
     @property
     def is_served(self) -> bool:

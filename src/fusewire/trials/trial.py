@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fusewire.contract.backend import FITTED, SIZES, Artifact, Config, Refusal
+from fusewire.contract.backend import Artifact, Config, Refusal
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.graph import Graph
 from fusewire.numerics.scale import bindings_of
@@ -17,6 +17,7 @@ from fusewire.process.guard import BY_CODE, Answer
 from fusewire.process.isolate import Contact, first_contact, rerun, timed
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import ChildPool, shared_pool
+from fusewire.runtime.fitting import is_fitted
 from fusewire.runtime.plan import Region
 from fusewire.trials.plan_backend import OUTSIDE_SHARE, REFERENCE, plan_config
 
@@ -147,6 +148,6 @@ def _answer_or_raise(answer: Answer | Refusal) -> Answer:
 
 def _sized(region: Region, inputs: Sequence[HostValue], config: Config) -> Graph:
     """Return the graph of a region: with open dims, or with the sizes of these inputs."""
-    if region.shapes == "dynamic" and config.options.get(SIZES) != FITTED:
+    if region.shapes == "dynamic" and not is_fitted(region, config):
         return region.graph
     return bind_symbols(region.graph, dict(bindings_of(region.graph, inputs)))

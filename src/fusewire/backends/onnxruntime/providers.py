@@ -33,7 +33,6 @@ PRECISION = "precision"
 # Whether threads wait for the next call by spinning, for about 50 ms.
 SPINNING = "spinning"
 ARENA = "arena"
-_SWITCHES = (SPINNING, ARENA)
 # Whether fused products of codes are computed so that they do not saturate.
 EXACT_CODES = "exact_codes"
 # Prefix of options that are handed to the provider as they are.
@@ -241,7 +240,7 @@ def option_defaults(provider: Provider | None) -> dict[str, Fact]:
     if provider is None:
         return {SPINNING: True, ARENA: True, PRECISION: FULL, CALIBRATED: (), EXACT_NODES: ""}
     own: dict[str, Fact] = dict.fromkeys((f"{OWN}{name}" for name in provider.options), "")
-    return {SPINNING: True, ARENA: True, PRECISION: next(iter(provider.precisions)), **own}
+    return {SPINNING: True, PRECISION: next(iter(provider.precisions)), **own}
 
 
 def all_options() -> list[BackendOption]:
@@ -258,7 +257,7 @@ def all_options() -> list[BackendOption]:
     exact = "places of the matrix products that stay exact with int8 on the CPU, such as 3,7-9"
     own = [BackendOption(name, "", meaning) for name, meaning in sorted(listed.items())]
     arena = (
-        "whether it keeps the memory of a call for the next one, or gives it back, which is slower"
+        "on the CPU, whether the memory of a call is kept for the next; to give it back is slower"
     )
     spinning = "whether its threads wait for the next call by spinning, for about 50 ms"
     return [
@@ -274,8 +273,8 @@ def all_options() -> list[BackendOption]:
 def provider_options(provider: Provider | None, device: Device, config: Config) -> dict[str, str]:
     """Give what a provider is opened with; OptionsError for an option it does not have."""
     options = config.checked(INFO.name, option_defaults(provider))
-    for name in _SWITCHES:
-        if not isinstance(options.pop(name), bool):
+    for name in (SPINNING, ARENA):
+        if not isinstance(options.pop(name, True), bool):
             raise OptionsError(f"{name}={config.options[name]!r}: give True or False.")
     options.pop(CALIBRATED, None)
     precision = options.pop(PRECISION)

@@ -215,13 +215,7 @@ class OpenvinoBackend(Backend, Scripted, FileReader, Inspector):
 
     def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
         """Offer the engine's own nodes, which lose NaN, and sizes that it knows, where it gains."""
-        from fusewire.backends.openvino.lowering import LOWERINGS
-
-        nodes = (node for part in region.walk() for node in part.nodes)
-        rows = ((LOWERINGS.get(node.op), node) for node in nodes)
-        known: list[dict[str, Fact]] = []
-        if any(row and row.may_lose(n) for row, n in rows):
-            known.append({"nan": "engine"})
+        known: list[dict[str, Fact]] = [{"nan": "engine"}] if _loses_nan(region) else []
         if not _is_open(region):
             return known
         # Kernels are fused for sizes that are known, and chosen at each call for others.
@@ -241,9 +235,8 @@ class OpenvinoBackend(Backend, Scripted, FileReader, Inspector):
         if "int8" in names and has_int8_products(region):
             # Smaller blocks take more time, and err less.
             known += [{"precision": "int8"}, {"precision": "int8", "block": 32}]
-        varied = self.configs(region, device)
-        plain = [] if _is_open(region) else known
-        return [*plain, *({**options, **one} for options in varied for one in known)]
+        varied = [{"nan": "engine"}] if _loses_nan(region) else []
+        return [*known, *({**options, **one} for options in varied for one in known)]
 
     def calibrates(self, device: Device) -> bool:
         """A device that lists int8 computes layers of rounded operands in it."""
@@ -276,3 +269,12 @@ def _exports(device: Device) -> bool:
 def _is_open(region: Graph) -> bool:
     """Tell whether calls decide sizes of its inputs."""
     return any(True for value in region.inputs for _ in type_symbols(value.type))
+
+
+def _loses_nan(region: Graph) -> bool:
+    """Tell whether the engine has nodes of its own for some, which may lose NaN."""
+    from fusewire.backends.openvino.lowering import LOWERINGS
+
+    nodes = (node for part in region.walk() for node in part.nodes)
+    rows = ((LOWERINGS.get(node.op), node) for node in nodes)
+    return any(row is not None and row.may_lose(node) for row, node in rows)

@@ -4,6 +4,7 @@ from fusewire.contract.backend import (
     CALIBRATED,
     EXACT_NODES,
     FITTED,
+    OPEN,
     SIZES,
     BackendInfo,
     BackendOption,
@@ -17,7 +18,7 @@ from fusewire.process.wheels import installed
 INFO = BackendInfo(
     name="openvino",
     version=installed("openvino") or "none",
-    description="OpenVINO, on all that it lists; compiled once for any input size.",
+    description="OpenVINO, on all that it lists; compiled for any input size, and for known ones.",
     vendor="Intel",
     extra="openvino",
 )
@@ -53,7 +54,7 @@ def launch_of(config: Config) -> dict[str, Fact]:
     """Give what an artifact is built and run with; as little as there is to say."""
     options = config.checked(INFO.name, OPTIONS)
     launch: dict[str, Fact] = {} if config.threads is None else {"threads": config.threads}
-    named = {"nan": NAN, "precision": PRECISIONS, "block": BLOCKS, SIZES: ("open", FITTED)}
+    named = {"nan": NAN, "precision": PRECISIONS, "block": BLOCKS, SIZES: (OPEN, FITTED)}
     for name, known in named.items():
         value = options[name]
         if value not in known:
