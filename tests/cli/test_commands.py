@@ -132,7 +132,7 @@ def test_backends_name_the_reference_and_where_it_comes_from() -> None:
 def test_backends_list_options_with_their_meanings() -> None:
     (row,) = [row for row in json.loads(_run("backends", "--json")) if row["name"] == "openvino"]
     defaults = {x["name"]: x["default"] for x in row["options"]}
-    known = {"nan": "exact", "precision": "f32", "block": 128}
+    known = {"nan": "exact", "precision": "f32", "block": 128, "sizes": "open"}
     assert defaults == {**known, "calibrated": [], "exact_nodes": ""}
     assert "NaN" in row["options"][0]["meaning"]
 
