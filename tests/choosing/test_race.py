@@ -603,3 +603,10 @@ def test_open_sizes_of_a_variant_are_tried_when_it_is_ahead(clock: Clock) -> Non
     assert result.chosen.name == "fitting"
     assert opened not in staged.runner.tried
     assert rows(result)[name].reason == f"Other sizes would run {opened}, which is not tried."
+    # Without time for a verdict, the fastest is taken as it is.
+    given: Any = {"compile_seconds": slowly, "verdicts": ["not judged"]}
+    staged = stage(clock, Target(engine, CPU), graph=OPENED, run_seconds=seconds, **given)
+    result = run(staged, 500.0)
+    assert result.chosen.name == name
+    assert result.is_cut
+    assert f"Nobody knows whether {name} is right (not judged)." in result.notes

@@ -419,6 +419,9 @@ class Race:
         if opened.name in self._trials and opened.name not in self._judged:
             self._check(opened.name)
         row = self._rows.get(opened.name)
+        if row is None and self._rows[name].status == "not judged":
+            # There was no time for either, which the notes say, and a longer search makes up for.
+            return True
         enough = ("right",) if candidate.is_reduced else ORDER
         if row is not None and row.status in enough and not self._is_over(opened.name):
             self._twins[name] = opened.name
