@@ -29,7 +29,7 @@ from fusewire.planning.candidates import Candidate
 from fusewire.records.entries import Records
 from fusewire.records.keys import artifact_key, host_fields
 from fusewire.records.quarantine import Fact, quarantine, quarantined, reconsider, release
-from fusewire.runtime.fitting import at_known_sizes, is_fitted
+from fusewire.runtime.fitting import as_compiled
 from fusewire.runtime.regions import shape_of
 from fusewire.store.code_state import meanings_state
 from fusewire.store.key import Key
@@ -76,8 +76,7 @@ class Findings:
         if target is None or target.backend.info.trusted:
             return None
         config = candidate.config(self._config, target)
-        region = plan.steps[0].region
-        region = at_known_sizes(region) if is_fitted(region, config) else region
+        region = as_compiled(plan.steps[0].region, config)
         return artifact_key(region, self._shapes, target.backend, config)
 
     def _subject(self, candidate: Candidate) -> Key | None:
@@ -140,7 +139,7 @@ class Findings:
                 continue
             shapes = [_shape(value.type, sizes) for value in region.inputs]
             config = candidate.config(self._config, target)
-            region = at_known_sizes(region) if is_fitted(region, config) else region
+            region = as_compiled(region, config)
             if region.shapes == "dynamic" or None not in shapes:
                 known = [shape for shape in shapes if shape is not None]
                 yield artifact_key(region, known, target.backend, config)

@@ -21,7 +21,7 @@ from fusewire.records.entries import Records
 from fusewire.records.keys import artifact_fields, body_key
 from fusewire.records.plans import SavedPlan
 from fusewire.records.quarantine import quarantined
-from fusewire.runtime.fitting import at_known_sizes, is_fitted
+from fusewire.runtime.fitting import as_compiled
 from fusewire.runtime.plan import HOST, Plan, Region
 from fusewire.store.key import Key
 
@@ -54,11 +54,12 @@ class Recalled:
         """List the keys of artifacts that are known before a call."""
         saved = self.saved
         regions = [step.region for step in saved.plan.steps]
-        fitted = is_fitted(regions[0], Config(options=saved.choice.options))
         shapes = [shape for shape in saved.shapes if shape is not None]
-        if fitted and saved.plan.is_whole and len(shapes) == len(regions[0].inputs):
-            # Most calls have the sizes at which it was chosen.
-            return [self._artifact_key(at_known_sizes(regions[0]), shapes)]
+        if saved.plan.is_whole and len(shapes) == len(regions[0].inputs):
+            region = as_compiled(regions[0], Config(options=saved.choice.options))
+            if region is not regions[0]:
+                # Most calls have the sizes at which it was chosen.
+                return [self._artifact_key(region, shapes)]
         pairs = [(region, _known_shapes(region)) for region in regions]
         return [
             self._artifact_key(region, shapes) for region, shapes in pairs if shapes is not None

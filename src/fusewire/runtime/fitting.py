@@ -38,6 +38,11 @@ def at_known_sizes(region: Region) -> Region:
     return replace(region, shapes="static", load=lambda own: region.graph)
 
 
+def as_compiled(region: Region, config: Config) -> Region:
+    """Return a region as the first call has it compiled: itself, or at known sizes."""
+    return at_known_sizes(region) if is_fitted(region, config) else region
+
+
 @final
 class SizeFitting:
     """The sizes that a region was called with; ``region`` is that region at known sizes."""

@@ -17,7 +17,7 @@ from fusewire.process.guard import BY_CODE, Answer
 from fusewire.process.isolate import Contact, first_contact, rerun, timed
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import ChildPool, shared_pool
-from fusewire.runtime.fitting import is_fitted
+from fusewire.runtime.fitting import as_compiled
 from fusewire.runtime.plan import Region
 from fusewire.trials.plan_backend import OUTSIDE_SHARE, REFERENCE, plan_config
 
@@ -148,6 +148,6 @@ def _answer_or_raise(answer: Answer | Refusal) -> Answer:
 
 def _sized(region: Region, inputs: Sequence[HostValue], config: Config) -> Graph:
     """Return the graph of a region: with open dims, or with the sizes of these inputs."""
-    if region.shapes == "dynamic" and not is_fitted(region, config):
+    if as_compiled(region, config).shapes == "dynamic":
         return region.graph
     return bind_symbols(region.graph, dict(bindings_of(region.graph, inputs)))
