@@ -22,13 +22,11 @@ from fusewire.contract.frontend import Limits, Reading
 from fusewire.errors import GraphError, SizesNeededError
 from fusewire.ir.graph import Graph
 from fusewire.model_source import ModelSource
-from fusewire.ops.sample import HostValue
 from fusewire.options import FALLBACK, OptionFields, Options, documented
 from fusewire.runtime.entry import Details, Entry, Undecided, misfit
 from fusewire.runtime.origin import Origin
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.program import Program
-from fusewire.runtime.why import Why
 from fusewire.store.key import Key
 from fusewire.warm_start import WarmStart
 
@@ -36,8 +34,10 @@ if TYPE_CHECKING:
     from fusewire.background.job import FileSource
     from fusewire.contract.calling import Calling
     from fusewire.decider import Decider
+    from fusewire.ops.sample import HostValue
     from fusewire.registry import Registry
     from fusewire.runtime.module_program import ModuleProgram
+    from fusewire.runtime.why import Why
     from fusewire.sizes import SeenSizes
 
 

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
         require as require,
         same_dtype as same_dtype,
     )
-    from fusewire.ops.outside import (
+    from fusewire.ops.package import (
         OpPackage as OpPackage,
     )
     from fusewire.ops.sample import (
@@ -133,7 +133,7 @@ _NAMES = LazyNames(
             "require",
             "same_dtype",
         ),
-        "ops.outside": ("OpPackage",),
+        "ops.package": ("OpPackage",),
         "ops.sample": (
             "bad",
             "draw",

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from inspect import Parameter, Signature, signature
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
-from fusewire.calibration import Calibration
 from fusewire.contract.backend import Config, Fact
 from fusewire.errors import IsolationError, OptionsError
 from fusewire.ops.limits import RunLimits
-from fusewire.process.guarantees import isolation_problem
 from fusewire.process.limits import ChildLimits
 
 # What to do with nodes that a backend refuses.
@@ -166,16 +164,17 @@ class Options:
             )
         if isinstance(self.isolate, bool):
             object.__setattr__(self, "isolate", "first" if self.isolate else "never")
-        if self.isolate == "always" and (problem := isolation_problem()) is not None:
-            raise IsolationError(
-                f"{problem} Pass isolate='first', or run Linux in a container or virtual machine."
-            )
+        if self.isolate == "always":
+            _check_isolation()
         self._settle_backend()
         _check_config(self.backend_config)
         if self.backend == FALLBACK:
             self.config.checked(FALLBACK, {})
         _check_accuracy(self.accuracy)
-        object.__setattr__(self, "calibrate", Calibration.of(self.calibrate))
+        if self.calibrate is not None:
+            from fusewire.calibration import Calibration
+
+            object.__setattr__(self, "calibrate", Calibration.of(self.calibrate))
         if self.cast not in (None, "same_kind"):
             raise OptionsError(f"cast={self.cast!r}: give 'same_kind', or None to refuse casts.")
         for name, least, unit in _LEAST:
@@ -272,6 +271,16 @@ class Options:
         """Say what is being done."""
         if self.progress is not None:
             self.progress(what, min(max(share, 0.0), 1.0))
+
+
+def _check_isolation() -> None:
+    """Refuse to keep engines in children where there can be none."""
+    from fusewire.process.guarantees import isolation_problem
+
+    if (problem := isolation_problem()) is not None:
+        raise IsolationError(
+            f"{problem} Pass isolate='first', or run Linux in a container or virtual machine."
+        )
 
 
 def _check_config(config: object) -> None:

@@ -26,7 +26,6 @@ from fusewire.records.recall import Recalled, recall
 from fusewire.runtime.entry import Entry, LearnedSizes
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import Plan
-from fusewire.runtime.why import Why
 from fusewire.store.key import Key
 from fusewire.store.stamps import file_digest
 from fusewire.trials.build import BuildTarget, PlanBuilder
@@ -34,6 +33,7 @@ from fusewire.trials.build import BuildTarget, PlanBuilder
 if TYPE_CHECKING:
     from fusewire.planning.planner import Planned
     from fusewire.planning.target import Target
+    from fusewire.runtime.why import Why
 
 
 @dataclass(frozen=True, eq=False)

@@ -325,7 +325,10 @@ def test_threads_are_taken_from_the_configuration() -> None:
     assert session._held[0].get_session_options().intra_op_num_threads == 1
 
 
-@pytest.mark.parametrize("config", [Config(threads=0), Config(options={"unknown": False})])
+@pytest.mark.parametrize(
+    "config",
+    [Config(threads=0), Config(options={"unknown": False}), Config(options={"sizes": "some"})],
+)
 def test_configuration_that_makes_no_sense_is_an_error(config: Config) -> None:
     with pytest.raises(OptionsError):
         BACKEND.compile(layer()[0], CPU, config)
@@ -407,6 +410,21 @@ def test_layer_without_steps_does_not_stop_the_process(name: str, time: int, bat
     for found, wanted in zip(ready(graph)(given), interpret(graph, [given]), strict=True):
         assert found.shape == wanted.shape
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("batch", "wanted"), [(N, [{"sizes": "fitted"}]), (2, [])])
+def test_known_sizes_are_offered_where_they_leave_out_a_branch(batch: Any, wanted: Any) -> None:
+    x = value(float32, 3, batch, 3)
+    weights = [constant(random(1, 8, n)) for n in (3, 2)]
+    graph = graph_of([x], *all_ops()["lstm"](x, *weights))
+    assert list(BACKEND.configs(graph, CPU)) == wanted
+    ops = [node.op_type for node in lower(graph).proto(set()).graph.node]
+    assert ("If" in ops) == bool(wanted)
+
+
+def test_sizes_that_are_not_known_are_not_offered_without_recurrent_layers() -> None:
+    x = value(float32, N, 3)
+    assert list(BACKEND.configs(graph_of([x], all_ops()["tanh"](x)), CPU)) == []
 
 
 def test_op_whose_kernel_ended_keeps_the_rest_at_its_opset() -> None:

@@ -253,6 +253,28 @@ def test_reshape_needs_no_node_for_a_size_that_follows() -> None:
     assert ops_of(checked(graph_of([x], reshape(x, shape=(N, 12)))))[0] == "Reshape"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "wanted"),
+    [
+        (("n", "m"), ("n", 1, "m"), ["Unsqueeze"]),
+        ((1, "n", 1, "m"), ("n", "m"), ["Squeeze"]),
+        ((1, "n", "m"), ("n", "m", 1), ["Squeeze", "Unsqueeze"]),
+    ],
+)
+def test_axes_of_one_take_no_sizes_that_only_the_run_tells(
+    before: Any, after: Any, wanted: list[str]
+) -> None:
+    def sized(shape: Any, n: Any, m: Any) -> Any:
+        return tuple({"n": n, "m": m}.get(dim, dim) for dim in shape)
+
+    x = value(float32, *sized(before, N, symbol("m")))
+    model = checked(graph_of([x], reshape(x, shape=sized(after, N, symbol("m")))))
+    assert ops_of(model)[: len(wanted)] == wanted
+    for sizes in ((2, 3), (1, 1), (0, 4), (3, 0)):
+        (found,) = run(model, np.ones(sized(before, *sizes), np.float32))
+        assert found.shape == sized(after, *sizes)
+
+
 def test_size_that_nothing_tells_is_an_error() -> None:
     x = value(float32, 3)
     with pytest.raises(FormatError, match="no input or earlier node"):

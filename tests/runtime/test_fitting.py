@@ -5,10 +5,13 @@ import sys
 import threading
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 import fusewire as fw
 from fusewire.contract.backend import Config
@@ -20,6 +23,7 @@ from fusewire.runtime.plan import Region
 from fusewire.runtime.regions import RegionRunner
 from fusewire.trials.build import PlanBuilder
 from tests.choosing.test_race import CPU
+from tests.onnx.models import graph, model
 
 SIZES = [((n, 3),) for n in range(2, 9)]
 
@@ -231,3 +235,23 @@ def test_many_threads_get_right_answers_while_sizes_are_fitted() -> None:
     _wait()
     assert not wrong
     program.close()
+
+
+def test_onnxruntime_fits_a_recurrent_layer_and_serves_any_size(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    weights = {"w": rng.normal(size=(1, 12, 3)), "r": rng.normal(size=(1, 12, 4))}
+    constants = {name: array.astype(np.float32) for name, array in weights.items()}
+    nodes = [helper.make_node("GRU", ["x", "w", "r"], ["y"], hidden_size=4)]
+    made = model(graph(nodes, {"x": ("float32", ["t", "b", 3])}, ["y"], constants), 17)
+    onnx.save(made, path := tmp_path / "model.onnx")
+    fitted = fw.compile(
+        path, backend="onnxruntime", level=0, backend_config={"sizes": "fitted"}, isolate="never"
+    )
+    wanted = fw.compile(path, backend="reference", level=0)
+    for shape in ((5, 2, 3), (4, 1, 3), (0, 2, 3), (5, 2, 3)):
+        x = rng.normal(size=shape).astype(np.float32)
+        np.testing.assert_allclose(fitted(x), wanted(x), rtol=1e-4, atol=1e-5)
+    entry, _ = fitted.prepared((np.zeros((5, 2, 3), np.float32),))
+    runner: Any = entry.runner
+    (region,) = runner._runners
+    assert {*region._made} == {(), ((5, 2, 3),)}

@@ -12,11 +12,11 @@ from fusewire.planning.planner import Planned
 from fusewire.planning.work import works
 from fusewire.records.entries import BuiltRegion
 from fusewire.records.plans import SavedPlan
+from fusewire.runtime.contact import Contacted
 from fusewire.runtime.function import FUNCTION
 from fusewire.runtime.guards import Guard
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.why import (
-    Contacted,
     Expanded,
     FailedCalls,
     NodeVerdict,

@@ -17,7 +17,6 @@ from typing import Any
 from fusewire.contract.backend import Backend
 from fusewire.errors import RegistryError, UnknownOpError
 from fusewire.ir.graph import Graph
-from fusewire.ops.table import get_op
 
 GROUP = "fusewire.extensions"
 
@@ -73,6 +72,8 @@ def holds_added_ops(graph: Graph, backend: Backend) -> bool:
 
 def _check_known(op: str) -> None:
     """Refuse an op that is neither ours nor of an installed package: it would never be reached."""
+    from fusewire.ops.table import get_op
+
     try:
         get_op(op)
     except UnknownOpError as error:

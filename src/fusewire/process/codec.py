@@ -32,9 +32,9 @@ from fusewire.errors import DTypeError, EngineGarbage, GraphError
 from fusewire.ir.dims import Dim, Sym
 from fusewire.ir.graph import Array
 from fusewire.ir.parse import parse_dim
-from fusewire.ops.sample import HostValue
 
 if TYPE_CHECKING:
+    from fusewire.ops.sample import HostValue
     from fusewire.process.frames import Blobs
 
 Json: TypeAlias = Any

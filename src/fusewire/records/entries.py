@@ -30,7 +30,6 @@ from fusewire.records.plans import (
     write_saved,
 )
 from fusewire.runtime.plan import Plan, Region
-from fusewire.runtime.why import Contacted
 from fusewire.store.ahead import LARGE, is_large
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
@@ -38,6 +37,7 @@ from fusewire.store.key import Key
 if TYPE_CHECKING:
     from fusewire.process.frames import Blobs
     from fusewire.records.bundles import Bundle
+    from fusewire.runtime.contact import Contacted
 
 Read = TypeVar("Read")
 # An artifact, and those of its weights that are recorded, by digest.

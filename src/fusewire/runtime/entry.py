@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, Literal, Protocol, final
+from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
 import numpy as np
 
@@ -19,9 +19,11 @@ from fusewire.errors import ShapeMismatchError
 from fusewire.ir.dims import Symbol, bind_alone, lone_symbol
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType, type_symbols
-from fusewire.ops.sample import HostValue
 from fusewire.runtime.plan import Plan
-from fusewire.runtime.why import Why
+
+if TYPE_CHECKING:
+    from fusewire.ops.sample import HostValue
+    from fusewire.runtime.why import Why
 
 Run = Callable[[tuple[Any, ...]], list[Any]]
 Restore = Callable[[list[Any]], Any]

@@ -39,12 +39,12 @@ from fusewire.runtime.observed import ObservedCall
 from fusewire.runtime.origin import PROGRAMS, Origin
 from fusewire.runtime.parameters import Parameters
 from fusewire.runtime.plan import Plan
-from fusewire.runtime.why import NodeWhy, Why
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from fusewire.runtime.view.plan_view import PlanView
+    from fusewire.runtime.why import NodeWhy, Why
 
 # Shape and dtype of every array argument, and the rest of the arguments as they are.
 Signature = tuple[Any, ...]

@@ -11,9 +11,10 @@ from fusewire.errors import visible
 from fusewire.tables import Column, Sheet, styled
 
 if TYPE_CHECKING:
+    from fusewire.runtime.contact import Contacted
     from fusewire.runtime.module_program import ModuleProgram
     from fusewire.runtime.program import Program, ProgramPort
-    from fusewire.runtime.why import Contacted, Why
+    from fusewire.runtime.why import Why
 
 # By verdict; a candidate with any other status did not run.
 COLOURS = {

@@ -17,7 +17,6 @@ from numpy.lib.array_utils import byte_bounds
 from fusewire.contract.backend import Held
 from fusewire.host_memory import address
 from fusewire.ir.graph import Array, Graph
-from fusewire.ops.replacing import replaced_input
 from fusewire.runtime.entry import Runner
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.regions import Updates
@@ -28,6 +27,8 @@ def in_place(graph: Graph, updates: Updates) -> list[tuple[int, int]]:
 
     Repeating such a run gives the same state: what is written does not depend on the old value.
     """
+    from fusewire.ops.replacing import replaced_input
+
     return [(output, place) for output, place in updates if replaced_input(graph, output) == place]
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from fusewire.errors import GraphError
+from fusewire.runtime.contact import Contacted
 
 # What a node works on: tensors of the model, whole bodies, or sizes of tensors.
 Work = Literal["data", "control", "shape"]
@@ -76,27 +77,6 @@ class RegionWhy:
     device: str
     shapes: str
     nodes: int
-
-
-@dataclass(frozen=True)
-class Contacted:
-    """The outcome of building a region, for inputs of these types.
-
-    ``outcome`` is "ready", or the code of the fault, in which case the fallback runs the region.
-    ``metrics`` has the seconds of each phase and the bytes of memory, if a child built it.
-    ``cache`` is "hit", "off", or how the key differs from the nearest one that is recorded.
-    """
-
-    region: str
-    backend: str
-    inputs: tuple[str, ...]
-    outcome: str
-    runs_on: str
-    is_isolated: bool
-    reason: str = ""
-    suggestion: str = ""
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    cache: str = ""
 
 
 @dataclass(frozen=True)

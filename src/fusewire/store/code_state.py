@@ -7,13 +7,15 @@ import os
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusewire.ir.graph import Graph
-from fusewire.ops.declare import Op
 from fusewire.ops.outside import OUTSIDE
 from fusewire.store.disk import shared_store
 from fusewire.store.stamps import files_digest
+
+if TYPE_CHECKING:
+    from fusewire.ops.declare import Op
 
 # Compiled kernels that lie beside the code are a part of it.
 _SUFFIXES = (".py", ".json", ".wgsl", ".cubin", ".hsaco")

@@ -40,24 +40,24 @@ from fusewire.events import EVENTS
 from fusewire.ir.graph import Array, Graph, is_current
 from fusewire.ops.limits import Meter, RunLimits, returned_bytes
 from fusewire.ops.limits import meter as current_meter
-from fusewire.ops.sample import HostValue
 from fusewire.options import Fallback
 from fusewire.process.guard import guarded
 from fusewire.process.limits import ChildLimits
 from fusewire.records.entries import BuiltRegion, Records, StoredArtifact
 from fusewire.records.keys import artifact_fields, backend_fields
 from fusewire.records.quarantine import Fact, quarantine, quarantined, reconsider
+from fusewire.runtime.contact import Contacted
 from fusewire.runtime.fitting import is_fitted
 from fusewire.runtime.plan import Plan, Region
 from fusewire.runtime.regions import Built, shape_of
 from fusewire.runtime.transfer import fetched
-from fusewire.runtime.why import Contacted
 from fusewire.store.ahead import Ahead
 from fusewire.store.key import Key
 
 if TYPE_CHECKING:
     from fusewire.contract.model_file import ModelFile
     from fusewire.ir.types import Type
+    from fusewire.ops.sample import HostValue
     from fusewire.planning.target import Target
     from fusewire.process.isolated import Services
     from fusewire.runtime.recovery import Recovery

@@ -27,6 +27,8 @@ from fusewire.contract.artifact_writer import ArtifactWriter
 from fusewire.contract.backend import (
     CALIBRATED,
     EXACT_NODES,
+    FITTED,
+    SIZES,
     Artifact,
     Backend,
     BackendInfo,
@@ -248,6 +250,14 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader, Inspecto
             version = str(device.facts.get("provider_version", ""))
             fields["provider"] = f"{version} {native_libraries(package)}"
         return fields
+
+    def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
+        """Offer known sizes on the CPU where they leave out a branch around a recurrent layer."""
+        if provider_of(device) is not None:
+            return []
+        from fusewire.backends.onnxruntime.lowering import gains_by_sizes
+
+        return [{SIZES: FITTED}] if gains_by_sizes(region) else []
 
     def reduced(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
         """Offer int8 for products with weights on the CPU, and what other providers have."""

@@ -16,6 +16,7 @@ from fusewire.errors import FormatError
 from fusewire.ir.graph import Array, Graph, Node
 from fusewire.ir.types import TensorType, Type
 from fusewire.numerics.codes import packed_halves
+from fusewire.onnx.ops import recurrent
 from fusewire.onnx.ops.write_table import WRITERS
 from fusewire.onnx.ops.writing import (
     attrs_of,
@@ -242,6 +243,12 @@ def distrusts(graph: Graph) -> str | None:
                     names = ", ".join(sorted(of.name for of in dtypes & found))
                     return f"ONNX Runtime's own {node.op} is not right for {names}."
     return None
+
+
+def gains_by_sizes(graph: Graph) -> bool:
+    """Tell whether known sizes leave out branches that we write around kernels of the engine."""
+    nodes = (node for part in graph.walk() for node in part.nodes)
+    return any(node.op in recurrent.WRITERS and recurrent.may_be_idle(node) for node in nodes)
 
 
 def needs_exact_codes(graph: Graph) -> bool:

@@ -16,11 +16,15 @@ from fusewire.backends.onnxruntime.info import INFO
 from fusewire.contract.backend import (
     CALIBRATED,
     EXACT_NODES,
+    FITTED,
+    OPEN,
+    SIZES,
     BackendOption,
     Config,
     Device,
     Fact,
     Shapes,
+    fitted_sizes_option,
 )
 from fusewire.contract.devices import CPU, DeviceName
 from fusewire.errors import OptionsError
@@ -237,9 +241,11 @@ def described(name: str, kind: str) -> Provider:
 
 def option_defaults(provider: Provider | None) -> dict[str, Fact]:
     """List the options of a provider and their defaults; "" leaves one to the provider."""
+    own: dict[str, Fact]
     if provider is None:
-        return {SPINNING: True, ARENA: True, PRECISION: FULL, CALIBRATED: (), EXACT_NODES: ""}
-    own: dict[str, Fact] = dict.fromkeys((f"{OWN}{name}" for name in provider.options), "")
+        own = {SPINNING: True, ARENA: True, PRECISION: FULL, SIZES: OPEN}
+        return {**own, CALIBRATED: (), EXACT_NODES: ""}
+    own = dict.fromkeys((f"{OWN}{name}" for name in provider.options), "")
     return {SPINNING: True, PRECISION: next(iter(provider.precisions)), **own}
 
 
@@ -266,6 +272,7 @@ def all_options() -> list[BackendOption]:
         BackendOption(PRECISION, FULL, precision),
         BackendOption(CALIBRATED, (), "ranges of layers in int8, on the CPU; calibrate writes it"),
         BackendOption(EXACT_NODES, "", exact),
+        fitted_sizes_option(),
         *own,
     ]
 
@@ -277,6 +284,9 @@ def provider_options(provider: Provider | None, device: Device, config: Config) 
         if not isinstance(options.pop(name, True), bool):
             raise OptionsError(f"{name}={config.options[name]!r}: give True or False.")
     options.pop(CALIBRATED, None)
+    if options.pop(SIZES, OPEN) not in (OPEN, FITTED):
+        found = config.options[SIZES]
+        raise OptionsError(f'{INFO.name} has no {SIZES}={found!r}. It has "{OPEN}" and "{FITTED}".')
     precision = options.pop(PRECISION)
     known = CPU_PRECISIONS if provider is None else tuple(provider.precisions)
     if precision not in known:

@@ -110,7 +110,18 @@ def reshaped(e: Emitter, x: Ref, before: Shape, after: Shape) -> Ref:
             e.target.is_cautious or _follows(before, after, unknown)
         ):
             return e("Reshape", x, e.shape(tuple(told)))
+    rest = [[dim for dim in shape if dim != 1] for shape in (before, after)]
+    if rest[0] == rest[1] and before != after:
+        return _with_ones(e, x, before, after)
     return e("Reshape", x, e.shape(after), allowzero=1)
+
+
+def _with_ones(e: Emitter, x: Ref, before: Shape, after: Shape) -> Ref:
+    """Remove and add axes of size 1, which takes no sizes that only the run tells."""
+    for op, shape in (("Squeeze", before), ("Unsqueeze", after)):
+        ones = [axis for axis, dim in enumerate(shape) if dim == 1]
+        x = e(op, x, e.integers(*ones)) if ones else x
+    return x
 
 
 def _may_be_empty(before: Shape, after: Shape, axis: int) -> bool:

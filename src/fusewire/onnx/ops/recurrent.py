@@ -160,14 +160,20 @@ def _write_layer(op: str, count: int, states: int, **flags: str) -> Write:
         def run(e: Emitter) -> list[Ref]:
             return e.many(op, x, w, r, bias, ends, *rest, made=made, **given)
 
-        steps = time * batch
-        if isinstance(steps, int) or not e.target.is_cautious:
+        if not may_be_idle(node) or not e.target.is_cautious:
             return run(e)
         # Nothing to do, which only the run can tell, stops the process of an engine.
+        steps = time * batch
         any_ = e("Greater", e.scalar(steps), e.scalar(0), dtype=bool_)
         return either(e, node, any_, run, lambda inner: _idle(inner, node, rest[:states]))
 
     return write
+
+
+def may_be_idle(node: Node) -> bool:
+    """Tell whether only a run tells if a layer has anything to do."""
+    time, batch, _ = operand(node, 0).tensor.shape
+    return not isinstance(time * batch, int)
 
 
 def _idle(e: Emitter, node: Node, states: Sequence[Ref | None]) -> list[Ref]:
