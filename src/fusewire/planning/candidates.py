@@ -175,9 +175,7 @@ def candidates(
     lists options in less precision for ranges that were measured. The ``others`` run what a target
     refuses, and with ``may_fall_back`` the fallback takes the rest, if it is little.
     """
-    native: list[Candidate] = []
-    early: list[Candidate] = []
-    is_narrow = _is_narrow(graph)
+    native, early, is_narrow = list[Candidate](), list[Candidate](), _is_narrow(graph)
     for target in targets:
         candidate = split_candidate(graph, target, others, fallback, may_fall_back=may_fall_back)
         yield candidate
