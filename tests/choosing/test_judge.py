@@ -156,7 +156,7 @@ def test_jury_without_time_says_what_it_left_out() -> None:
     assert (late.status, late.sets) == ("not judged", ())
     assert "given: no time was left" in late.reason
     tight = Judge(graph, [X])
-    tight.prepare()
+    tight.oracle(tight.sets[0])
     tight.deadline = time.monotonic()
     judged = tight.judge(honest(graph))
     assert (judged.status, judged.sets) == ("right", ("given",))
@@ -263,6 +263,33 @@ def test_oracle_that_waits_in_a_loop_has_its_time_all_the_same() -> None:
     assert "longer than" not in judge.beyond
 
 
+@pytest.mark.parametrize(("seconds", "is_ahead"), [(600.0, True), (1e-3, False)])
+def test_oracles_are_made_ahead_where_they_take_little_of_the_time(
+    seconds: float, is_ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[str]()
+
+    def noted(self: Judge, inputs: judging.InputSet) -> Any:
+        made.append(inputs.kind)
+        return real(self, inputs)
+
+    real = Judge._make_oracle
+    monkeypatch.setattr(Judge, "_make_oracle", noted)
+    graph = softmax_graph()
+    judge = Judge(graph, [X])
+    kinds = [inputs.kind for inputs in judge.sets]
+    judge.deadline = time.monotonic() + seconds
+    thread = threading.Thread(target=judge.prepare)
+    thread.start()
+    judge.wait_given(60.0)
+    assert made[0] == "given"
+    thread.join()
+    assert made == (kinds if is_ahead else ["given"])
+    judge.deadline = math.inf
+    assert judge.judge(honest(graph)).sets == tuple(kinds)
+    assert made == kinds
+
+
 def test_oracle_that_waits_can_be_stopped() -> None:
     graph = softmax_graph()
     judge = Judge(graph, [X])
@@ -286,7 +313,7 @@ def test_inputs_are_drawn_when_they_are_first_judged(monkeypatch: pytest.MonkeyP
     graph = fw.trace(np.exp, X)
     jury = Judge(graph, [X])
     AccuracyJudge(jury, "exact")
-    jury.prepare()
+    jury.oracle(jury.sets[0])
     assert drawn == []
     assert jury.judge(lambda values: [1 + values[0]]).status == "wrong"
     assert drawn == ["random"]

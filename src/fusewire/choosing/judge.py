@@ -38,6 +38,8 @@ Status = Literal["right", "doubtful", "wrong", "cannot say", "not judged", "inac
 REPEATED_SECONDS = 2.0
 # Further random inputs are judged if the oracle takes no longer than this.
 FURTHER_SECONDS = 0.25
+# An oracle is made ahead of time if it takes no more than this share of the time that there is.
+_AHEAD = 0.02
 # Why a set is left out that the budget does not reach.
 _LATE = "no time was left"
 # Seconds in which an oracle that is to wait reaches the end of a node, and between two looks.
@@ -113,7 +115,8 @@ class Judge:
 
     ``deadline`` is a time of ``time.monotonic()``: the given inputs are judged if it is not past,
     and further sets if they will be done before it. At ``end``, an oracle that is not ready is
-    given up, and what waits for it is not judged. Oracles are made when they are first needed.
+    given up, and what waits for it is not judged. Oracles are made when they are first needed, or
+    ahead of time by ``prepare``, in a thread of its own.
     ``only`` names the sets to judge on, if not all. ``alone``: the graph is one node, or a few, and
     is judged as strictly as their own tolerances allow. ``limits`` are those of each oracle.
 
@@ -154,7 +157,7 @@ class Judge:
         self._oracles: dict[Kind, Oracle | Alone | str] = {}
         self._unfits: dict[Kind, str] = {}
         self._lock = threading.Lock()
-        self._is_stopped = threading.Event()
+        self._is_stopped, self._has_given = threading.Event(), threading.Event()
         # Whether oracles may be made now, whether one waits for that, and for how long they did.
         self._may_go_on, self._is_waiting = threading.Event(), threading.Event()
         self._may_go_on.set()
@@ -163,8 +166,30 @@ class Judge:
         self.cost = 0.0
 
     def prepare(self) -> None:
-        """Make the oracle of the given inputs ahead of time, while engines compile."""
-        self.oracle(self.sets[0])
+        """Make oracles ahead of time, while engines compile: first that of the given inputs.
+
+        Others follow if each takes a small share of the time, since they take a core.
+        """
+        share = _AHEAD * (min(self.deadline, self.end) - time.monotonic())
+        try:
+            self.oracle(self.sets[0])
+        finally:
+            self._has_given.set()
+        for inputs in self._asked():
+            if self.cost > share or self._is_stopped.is_set():
+                break
+            self.oracle(inputs)
+
+    def wait_given(self, seconds: float | None) -> None:
+        """Wait until there is an oracle of the given inputs, or none will be."""
+        self._has_given.wait(seconds)
+
+    def _asked(self) -> Iterator[InputSet]:
+        """Yield the sets to judge on; further draws only where an oracle is cheap."""
+        for inputs in self.sets:
+            is_cheap = inputs.kind not in FURTHER or self.cost <= FURTHER_SECONDS
+            if is_cheap and (not self._only or inputs.kind in self._only):
+                yield inputs
 
     def stop(self) -> None:
         """End the work of an oracle that another thread makes: nobody will ask it."""
@@ -288,11 +313,7 @@ class Judge:
         judged: list[tuple[Kind, Verdict]] = []
         left_out: list[str] = []
         repeats = True
-        for inputs in self.sets:
-            if self._only and inputs.kind not in self._only:
-                continue
-            if inputs.kind in FURTHER and self.cost > FURTHER_SECONDS:
-                continue
+        for inputs in self._asked():
             oracle = self.oracle(inputs)
             if isinstance(oracle, str):
                 left_out.append(f"{inputs.kind}: {oracle}")

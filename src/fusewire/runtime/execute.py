@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, final
 
+from numpy import ndarray
+
 from fusewire.contract.backend import Done, Event, Executable, Held
 from fusewire.errors import BudgetError
 from fusewire.host_memory import POOL
@@ -61,10 +63,9 @@ class PlanRunner(Executable):
         self._peaks: dict[Key, int] = {}
         has_engine = any(region.backend not in INTERPRETED for region in plan.regions())
         self._is_bounded = has_engine and self._limits.asked_bytes is not None
-        is_checked = self._entry_checks is not None or self._is_bounded
-        # Runs to the end and returns values on the host, as the caller gets them.
-        self.call: Callable[[Sequence[Held]], list[Any]] = self._checked if is_checked else run
         self._run = run
+        # Runs to the end and returns values on the host, as the caller gets them.
+        self.call = self._checked()
 
     def _direct(self) -> Callable[[Sequence[Held]], list[Any]] | None:
         """Return what runs the one engine that answers all of a call; None if there is more."""
@@ -80,7 +81,9 @@ class PlanRunner(Executable):
             return None
         # Inputs that nobody uses are left out.
         places = step.inputs
-        return lambda inputs: [fetched(x) for x in runner.run([inputs[i] for i in places])]
+        return lambda inputs: [
+            x if type(x) is ndarray else fetched(x) for x in runner.run([inputs[i] for i in places])
+        ]
 
     @property
     def is_reentrant(self) -> bool:
@@ -91,10 +94,18 @@ class PlanRunner(Executable):
         """Run the steps in order, to the end."""
         return Done(self.call(inputs))
 
-    def _checked(self, inputs: Sequence[Held]) -> list[Any]:
-        """Check the inputs, then run."""
-        self._check(inputs)
-        return self._run(inputs)
+    def _checked(self) -> Callable[[Sequence[Held]], list[Any]]:
+        """Return what checks the inputs, if there is anything to check, and runs."""
+        run, checks = self._run, self._entry_checks
+        if checks is None and not self._is_bounded:
+            return run
+        check = self._check if checks is None or self._is_bounded else checks.check
+
+        def call(inputs: Sequence[Held]) -> list[Any]:
+            check(inputs)
+            return run(inputs)
+
+        return call
 
     def _check(self, inputs: Sequence[Held]) -> None:
         """Check the values of inputs, and the bytes that their sizes lead to."""

@@ -101,13 +101,18 @@ class Checks:
         start = perf_counter() if EVENTS.lists else None
         key: tuple[int, ...] = ()
         if self._sources:
-            key = tuple([_shape(values[place])[axis] for place, axis in self._sources])
+            key = tuple(
+                [
+                    (x.shape if type(x := values[place]) is ndarray else _shape(x))[axis]
+                    for place, axis in self._sources
+                ]
+            )
         tests = self._tests.get(key) or self._prepare(values, key)
         for place, low, high in tests[0]:
             array = values[place]
             if type(array) is not ndarray:
                 array = to_host(array)
-            if array.size and not (_smallest(array, None) >= low and _largest(array, None) <= high):
+            if not _is_within(array, low, high):
                 self._check_each(values, key)
                 break
         if tests[1]:
@@ -159,6 +164,8 @@ class Checks:
         return tests
 
 
+# Arrays of at most so many elements are looked at as lists.
+_FEW = 256
 # The most sizes for which merged guards are kept.
 _KEPT = 256
 
@@ -192,6 +199,18 @@ def _part(bounds: tuple[Dim, Dim, int], sizes: Sizes) -> slice:
     return slice(start, None if limit < 0 else limit, stride)
 
 
+def _is_within(array: Array, low: int, high: int) -> bool:
+    """Tell whether all elements are between two numbers, which may be these numbers themselves.
+
+    A reduction runs through code that a large model evicts from the caches: 20 us after a call of
+    0.9 ms, where a list of 32 elements takes 7.
+    """
+    if array.size <= _FEW:
+        elements = array.ravel().tolist()
+        return not elements or (min(elements) >= low and max(elements) <= high)
+    return bool(_smallest(array, None) >= low and _largest(array, None) <= high)
+
+
 def _shape(value: Held) -> tuple[int, ...]:
-    shape: tuple[int, ...] = np.shape(value if type(value) is ndarray else to_host(value))
+    shape: tuple[int, ...] = np.shape(to_host(value))
     return shape
