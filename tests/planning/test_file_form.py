@@ -153,15 +153,9 @@ def test_an_option_of_the_user_keeps_the_file_away(tmp_path: Path) -> None:
         assert ("file" in forms) is has_file
 
 
-@pytest.mark.parametrize(
-    ("of", "later"),
-    [
-        ("float16", ["openvino", "openvino file", "openvino nan=engine"]),
-        ("float32", ["openvino", "openvino nan=engine", "openvino file"]),
-    ],
-)
-def test_a_file_comes_early_on_the_first_engine_and_in_narrow_floats_on_all(
-    of: str, later: list[str], tmp_path: Path
+@pytest.mark.parametrize(("of", "is_early"), [("float16", True), ("float32", False)])
+def test_a_file_in_narrow_floats_comes_right_after_its_engine(
+    of: str, is_early: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "model.onnx"
     nodes = [helper.make_node("Relu", ["x"], ["half"]), helper.make_node("Neg", ["half"], ["y"])]
@@ -177,5 +171,6 @@ def test_a_file_comes_early_on_the_first_engine_and_in_narrow_floats_on_all(
         file=reading.file,
     )
     names = [x.name for x in found if isinstance(x, Candidate)]
-    assert names[:5] == ["onnxruntime", "onnxruntime file", *later]
+    assert names[0] == "onnxruntime"
     assert len(set(names)) == len(names)
+    assert names.index("onnxruntime file") == (1 if is_early else names.index("openvino file") - 1)

@@ -170,36 +170,29 @@ def candidates(
     The budget may run out, and starting the next engine may take longer than another compilation by
     one that runs: so an engine comes with its options, and with ``may_reduce`` in less than the
     model's own dtypes, right after it came as it is. Options that ``config`` sets are not varied. A
-    file in narrow floats comes early: an engine rounds less often in it than our graph asks for. So
-    does the file on the first target, which is the best more often than others. ``calibrated``
-    lists options in less precision for ranges that were measured. The ``others`` run what a target
-    refuses, and with ``may_fall_back`` the fallback takes the rest, if it is little.
+    file in narrow floats comes early: an engine rounds less often in it than our graph asks for.
+    ``calibrated`` lists options in less precision for ranges that were measured. The ``others`` run
+    what a target refuses, and with ``may_fall_back`` the fallback takes the rest, if it is little.
     """
-    native, early, is_narrow = list[Candidate](), list[Candidate](), _is_narrow(graph)
+    native: list[Candidate] = []
+    early = file if _is_narrow(graph) else None
     for target in targets:
         candidate = split_candidate(graph, target, others, fallback, may_fall_back=may_fall_back)
         yield candidate
         if not isinstance(candidate, Candidate):
             continue
-        is_early = is_narrow or not native
         native.append(candidate)
-        own = list(_file_candidates([candidate], file, config)) if is_early else []
-        early += own
-        varied = list(_with_options(candidate, config))
-        yield from (*own, *varied) if is_narrow else (*varied, *own)
-        yield from _reduced(candidate, config, calibrated) if may_reduce else ()
-    late = list(_file_candidates([] if is_narrow else native[1:], file, config))
-    for candidate in filter(_reduces_file, [*early, *late]) if may_reduce else ():
+        yield from _file_candidates([candidate], early, config)
+        yield from _with_options(candidate, config)
+        if may_reduce:
+            yield from _with_options(candidate, config, is_reduced=True)
+            for options in calibrated(candidate):
+                yield replace(candidate, options=options, is_reduced=True)
+    own = list(_file_candidates(native, file, config)) if may_reduce or early is None else []
+    for candidate in filter(_reduces_file, own) if may_reduce else ():
         yield from _with_options(candidate, config, is_reduced=True)
-    yield from late
+    yield from own if early is None else ()
     yield from _expanded_candidates(graph, native, fallback, may_fall_back)
-
-
-def _reduced(candidate: Candidate, config: Config, calibrated: Calibrated) -> Iterator[Candidate]:
-    """Yield a candidate in less than the model's own dtypes, as far as its backend offers it."""
-    yield from _with_options(candidate, config, is_reduced=True)
-    for options in calibrated(candidate):
-        yield replace(candidate, options=options, is_reduced=True)
 
 
 def _is_narrow(graph: Graph) -> bool:
