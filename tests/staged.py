@@ -195,6 +195,9 @@ class StagedJudge:
     def prepare(self) -> None:
         """Have the answers."""
 
+    def wait_given(self, seconds: float | None) -> None:
+        """Have them at once."""
+
     def stop(self) -> None:
         self.is_stopped = True
 
