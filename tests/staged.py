@@ -195,7 +195,7 @@ class StagedJudge:
     def prepare(self) -> None:
         """Have the answers."""
 
-    def wait_given(self, seconds: float | None) -> None:
+    def wait_for_given(self, seconds: float | None) -> None:
         """Have them at once."""
 
     def stop(self) -> None:

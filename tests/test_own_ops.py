@@ -42,6 +42,7 @@ from fusewire.store.disk import Store
 from fusewire.testing.conformance import case_problems, cases
 from fusewire.trials import kernel_check
 from tests.own_ops import install
+from tests.rewritten import without_bytecode
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
 GELU2, INTERLEAVE = "example_ops.gelu2", "example_ops.interleave"
@@ -78,6 +79,7 @@ Install = Callable[..., Any]
 @pytest.fixture
 def installed(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Have the package installed, perhaps with another text in one of its files."""
+    without_bytecode(monkeypatch)
 
     def use(file: str = "", old: str = "", new: str = "") -> Any:
         folder = built

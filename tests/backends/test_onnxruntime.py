@@ -20,6 +20,7 @@ from fusewire.contract.region import build, first_device
 from fusewire.dtypes import (
     DType,
     bfloat16,
+    bool_,
     complex64,
     float8_e4m3fn,
     float32,
@@ -31,7 +32,7 @@ from fusewire.dtypes import (
 )
 from fusewire.errors import OptionsError
 from fusewire.ir.builder import constant
-from fusewire.ir.dims import symbol
+from fusewire.ir.dims import symbol, unbacked
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.onnx.elements import NAMES
@@ -422,9 +423,14 @@ def test_known_sizes_are_offered_where_they_leave_out_a_branch(batch: Any, wante
     assert ("If" in ops) == bool(wanted)
 
 
-def test_sizes_that_are_not_known_are_not_offered_without_recurrent_layers() -> None:
-    x = value(float32, N, 3)
+def test_known_sizes_are_offered_only_where_inputs_tell_the_steps_of_a_layer() -> None:
+    x, mask = value(float32, N, 3), value(bool_, 5, name="mask")
     assert list(BACKEND.configs(graph_of([x], all_ops()["tanh"](x)), CPU)) == []
+    rows = value(float32, 5, 2, 3)
+    kept = gather(rows, reshape(nonzero(mask, count=(u := unbacked())), shape=(u,)), axis=0)
+    weights = [constant(random(1, 8, n)) for n in (3, 2)]
+    outputs = all_ops()["lstm"](kept, *weights)
+    assert list(BACKEND.configs(graph_of([rows, mask], *outputs), CPU)) == []
 
 
 def test_op_whose_kernel_ended_keeps_the_rest_at_its_opset() -> None:

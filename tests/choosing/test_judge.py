@@ -156,7 +156,7 @@ def test_jury_without_time_says_what_it_left_out() -> None:
     assert (late.status, late.sets) == ("not judged", ())
     assert "given: no time was left" in late.reason
     tight = Judge(graph, [X])
-    tight.oracle(tight.sets[0])
+    tight.prepare()
     tight.deadline = time.monotonic()
     judged = tight.judge(honest(graph))
     assert (judged.status, judged.sets) == ("right", ("given",))
@@ -263,31 +263,59 @@ def test_oracle_that_waits_in_a_loop_has_its_time_all_the_same() -> None:
     assert "longer than" not in judge.beyond
 
 
-@pytest.mark.parametrize(("seconds", "is_ahead"), [(600.0, True), (1e-3, False)])
-def test_oracles_are_made_ahead_where_they_take_little_of_the_time(
-    seconds: float, is_ahead: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = list[str]()
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """List the sets whose oracles are made, as they are begun."""
+    begun = list[str]()
 
     def noted(self: Judge, inputs: judging.InputSet) -> Any:
-        made.append(inputs.kind)
+        begun.append(inputs.kind)
         return real(self, inputs)
 
     real = Judge._make_oracle
     monkeypatch.setattr(Judge, "_make_oracle", noted)
+    return begun
+
+
+@pytest.mark.parametrize(("ahead", "is_ahead"), [(0.5, True), (1e-9, False), (0.0, False)])
+def test_oracles_are_made_ahead_where_they_take_little_of_the_time(
+    ahead: float, is_ahead: bool, made: list[str]
+) -> None:
     graph = softmax_graph()
-    judge = Judge(graph, [X])
+    judge = Judge(graph, [X], ahead=ahead, deadline=time.monotonic() + 600.0)
     kinds = [inputs.kind for inputs in judge.sets]
-    judge.deadline = time.monotonic() + seconds
-    thread = threading.Thread(target=judge.prepare)
-    thread.start()
-    judge.wait_given(60.0)
-    assert made[0] == "given"
-    thread.join()
+    judge.prepare()
     assert made == (kinds if is_ahead else ["given"])
-    judge.deadline = math.inf
     assert judge.judge(honest(graph)).sets == tuple(kinds)
     assert made == kinds
+
+
+def test_oracle_that_is_made_ahead_keeps_nobody_from_a_verdict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def held(self: Judge, inputs: judging.InputSet) -> Any:
+        if inputs.kind != "given":
+            begun.set()
+            assert goes_on.wait(60.0)
+        return real(self, inputs)
+
+    begun, goes_on = threading.Event(), threading.Event()
+    real = Judge._make_oracle
+    monkeypatch.setattr(Judge, "_make_oracle", held)
+    judge = Judge(softmax_graph(), [X], ahead=0.5, deadline=time.monotonic() + 600.0)
+    thread = threading.Thread(target=judge.prepare)
+    thread.start()
+    assert begun.wait(60.0)
+    # The given inputs are ready, and nobody waits for others.
+    judge.wait_for_given(0.0)
+    assert judge._has_given.is_set()
+    wrong = judge.judge(lambda values: [1 + values[0]])
+    assert (wrong.status, wrong.sets) == ("wrong", ("given",))
+    judge.stop()
+    goes_on.set()
+    thread.join(60.0)
+    assert not thread.is_alive()
+    assert len(judge._oracles) <= 2
 
 
 def test_oracle_that_waits_can_be_stopped() -> None:
@@ -313,7 +341,7 @@ def test_inputs_are_drawn_when_they_are_first_judged(monkeypatch: pytest.MonkeyP
     graph = fw.trace(np.exp, X)
     jury = Judge(graph, [X])
     AccuracyJudge(jury, "exact")
-    jury.oracle(jury.sets[0])
+    jury.prepare()
     assert drawn == []
     assert jury.judge(lambda values: [1 + values[0]]).status == "wrong"
     assert drawn == ["random"]

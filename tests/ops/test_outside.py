@@ -31,6 +31,7 @@ from fusewire.ir.text import parse_graph, print_graph
 from fusewire.ops.outside import OUTSIDE, OutsideOps
 from fusewire.ops.table import get_op, known_ops, verify
 from fusewire.testing.conformance import case_problems, cases, declaration_problems
+from tests.rewritten import without_bytecode
 
 MODULE = """
 import numpy as np
@@ -82,6 +83,7 @@ FIELDS: dict[str, Any] = {
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], ModuleType]:
     """Write a module of ops that children can import, with its version of an op."""
     monkeypatch.syspath_prepend(tmp_path)
+    without_bytecode(monkeypatch)
 
     def write(version: int) -> ModuleType:
         text = MODULE.replace("VERSION", str(version))

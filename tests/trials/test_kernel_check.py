@@ -16,6 +16,7 @@ from fusewire.ops.outside import OUTSIDE
 from fusewire.records import keys
 from fusewire.registry import REGISTRY, lowering_check
 from fusewire.store.disk import Store
+from tests.rewritten import without_bytecode
 
 # The meaning of ``plus`` at many elements is what a test writes.
 OPS = """
@@ -118,9 +119,7 @@ def installed(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> 
     """Install a package of ops and one of kernels, perhaps again."""
     monkeypatch.setattr(lowering_check, "shared_store", lambda: store)
     monkeypatch.syspath_prepend(tmp_path)
-    # Bytecode of a file of the same size and second would be taken for that of the new one.
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    without_bytecode(monkeypatch)
 
     def install(point: str, kernels: str, at_many: int = 1) -> Any:
         (tmp_path / "judged_ops.py").write_text(OPS.replace("AT_MANY", str(at_many)))

@@ -71,6 +71,8 @@ from fusewire.trials.trial import TrialRunner
 _RUNS = 8
 # The share of the budget after which no further input set is judged.
 _JUDGING = 0.8
+# Right answers for other input sets are computed ahead while none took more than this share.
+_AHEAD = 0.02
 # The share of the budget for racing whole candidates, if their kernels are tuned afterwards.
 _WHOLE = 0.5
 # The same, if the graph is split afterwards: as many whole candidates are tried as without that, so
@@ -323,6 +325,7 @@ def _race(question: Question, findings: Findings, finder: TargetFinder) -> RaceR
         # The given inputs are judged in any case, other sets as far as time allows.
         deadline=budget.end(_JUDGING),
         end=budget.oracle_ends,
+        ahead=_AHEAD,
         limits=limits,
     )
     try:

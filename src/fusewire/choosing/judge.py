@@ -38,8 +38,6 @@ Status = Literal["right", "doubtful", "wrong", "cannot say", "not judged", "inac
 REPEATED_SECONDS = 2.0
 # Further random inputs are judged if the oracle takes no longer than this.
 FURTHER_SECONDS = 0.25
-# An oracle is made ahead of time if it takes no more than this share of the time that there is.
-_AHEAD = 0.02
 # Why a set is left out that the budget does not reach.
 _LATE = "no time was left"
 # Seconds in which an oracle that is to wait reaches the end of a node, and between two looks.
@@ -114,9 +112,10 @@ class Judge:
     """Judges the candidates of one graph; safe to ask from several threads.
 
     ``deadline`` is a time of ``time.monotonic()``: the given inputs are judged if it is not past,
-    and further sets if they will be done before it. At ``end``, an oracle that is not ready is
-    given up, and what waits for it is not judged. Oracles are made when they are first needed, or
-    ahead of time by ``prepare``, in a thread of its own.
+    and further sets if their oracles are made, or will be before it. At ``end``, an oracle that is
+    not ready is given up, and what waits for it is not judged. Oracles are made when they are first
+    needed, or ahead of time by ``prepare``, in a thread of its own; beside that of the given inputs
+    those that take at most the share ``ahead`` of the time.
     ``only`` names the sets to judge on, if not all. ``alone``: the graph is one node, or a few, and
     is judged as strictly as their own tolerances allow. ``limits`` are those of each oracle.
 
@@ -141,6 +140,7 @@ class Judge:
         end: float | None = None,
         only: Sequence[Kind] = (),
         alone: bool = False,
+        ahead: float = 0.0,
         limits: RunLimits = RunLimits(),
     ) -> None:
         self.graph = graph
@@ -153,7 +153,7 @@ class Judge:
         self._runs = runs
         self._seed = seed
         self._only = only
-        self._alone = alone
+        self._alone, self._ahead = alone, ahead
         self._oracles: dict[Kind, Oracle | Alone | str] = {}
         self._unfits: dict[Kind, str] = {}
         self._lock = threading.Lock()
@@ -168,19 +168,19 @@ class Judge:
     def prepare(self) -> None:
         """Make oracles ahead of time, while engines compile: first that of the given inputs.
 
-        Others follow if each takes a small share of the time, since they take a core.
+        Others follow while none took more than the share ``ahead`` of the time: they take a core.
         """
-        share = _AHEAD * (min(self.deadline, self.end) - time.monotonic())
+        most = self._ahead * (min(self.deadline, self.end) - time.monotonic())
         try:
             self.oracle(self.sets[0])
         finally:
             self._has_given.set()
-        for inputs in self._asked():
-            if self.cost > share or self._is_stopped.is_set():
+        for inputs in self._asked() if self._ahead else ():
+            if self.cost > most or self._is_stopped.is_set():
                 break
             self.oracle(inputs)
 
-    def wait_given(self, seconds: float | None) -> None:
+    def wait_for_given(self, seconds: float | None) -> None:
         """Wait until there is an oracle of the given inputs, or none will be."""
         self._has_given.wait(seconds)
 
@@ -241,6 +241,9 @@ class Judge:
 
     def oracle(self, inputs: InputSet) -> Oracle | Alone | str:
         """Return the oracle of a set, or the reason why the set is left out."""
+        # Without the lock, which a thread may hold for long that makes another.
+        if (known := self._oracles.get(inputs.kind)) is not None:
+            return known
         left = self.end - time.monotonic()
         # Another thread may be making an oracle, and look at the clock only between nodes.
         if not self._lock.acquire(timeout=-1 if left == math.inf else max(left, 0.0)):

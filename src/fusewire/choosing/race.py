@@ -211,7 +211,7 @@ class Race:
         self._try_all(candidates)
         self._try_joined()
         if self._is_thorough or any(map(self._is_reduced, self._trials)):
-            self._judge.wait_given(left_until(self._budget.judging_ends))
+            self._judge.wait_for_given(left_until(self._budget.judging_ends))
         self._check_reduced()
         if self._is_thorough:
             self._check_all(self._budget.end(_JUDGING_FIRST))
@@ -549,7 +549,7 @@ class Race:
         """Raise if neither an engine nor the reference kept to the limits: nobody else will."""
         if not isinstance(error, BudgetError | EngineOutOfMemory | BackendHung) or self._trials:
             return
-        self._judge.wait_given(self._judge.limits.seconds)
+        self._judge.wait_for_given(self._judge.limits.seconds)
         if self._judge.beyond:
             raise BudgetError(f"No engine kept to the limits. {self._judge.beyond}") from error
 

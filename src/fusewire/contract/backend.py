@@ -11,7 +11,7 @@ import abc
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 from fusewire.contract.buffer import Buffer
 from fusewire.contract.devices import kind_of
@@ -19,11 +19,8 @@ from fusewire.dtypes import DType
 from fusewire.errors import OptionsError, install_advice
 from fusewire.host_memory import MemoryPool
 from fusewire.ir.dims import Shape
-from fusewire.ir.graph import Array, Graph
+from fusewire.ir.graph import Array, Graph, HostValue
 from fusewire.ir.types import TensorType
-
-if TYPE_CHECKING:
-    from fusewire.ops.sample import HostValue
 
 API = (2, 0)
 # A backend that compiles for at least so long is left out of quick searches.

@@ -24,7 +24,7 @@ from fusewire.dtypes import float32
 from fusewire.errors import OptionsError, RegistryError
 from fusewire.ir.graph import Array, Constant, Graph, Node
 from fusewire.ir.text import constants_of
-from fusewire.ir.types import TensorType, tensor_of, type_symbols
+from fusewire.ir.types import TensorType, tensor_of
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 
@@ -59,11 +59,6 @@ def claim_by_table(
     if kept:
         offers.append(Offer(tuple(kept), shapes))
     return offers + refused
-
-
-def is_open(graph: Graph) -> bool:
-    """Tell whether calls decide sizes of its inputs."""
-    return any(True for value in graph.inputs for _ in type_symbols(value.type))
 
 
 def has_contraction(graph: Graph) -> bool:

@@ -24,6 +24,8 @@ from fusewire.ir.dims import Sym
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type, brief
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+# What the reference works on: arrays, lists of them (sequences), None (absent).
+HostValue: TypeAlias = Any
 Attr: TypeAlias = (
     "bool | int | float | str | DType | Sym | TensorType | SequenceType | OptionalType "
     "| Graph | tuple[Attr, ...] | None"

@@ -14,10 +14,8 @@ import numpy as np
 
 from fusewire.dtypes import DType, DTypeLike, dtype, float32, string
 from fusewire.ir.graph import Array, Attr
+from fusewire.ir.graph import HostValue as HostValue
 from fusewire.ir.types import Type
-
-# What the reference works on: arrays, lists of them (sequences), None (absent).
-HostValue: TypeAlias = Any
 
 
 @dataclass(frozen=True)

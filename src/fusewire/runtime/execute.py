@@ -65,7 +65,7 @@ class PlanRunner(Executable):
         self._is_bounded = has_engine and self._limits.asked_bytes is not None
         self._run = run
         # Runs to the end and returns values on the host, as the caller gets them.
-        self.call = self._checked()
+        self.call = self._with_checks()
 
     def _direct(self) -> Callable[[Sequence[Held]], list[Any]] | None:
         """Return what runs the one engine that answers all of a call; None if there is more."""
@@ -94,8 +94,11 @@ class PlanRunner(Executable):
         """Run the steps in order, to the end."""
         return Done(self.call(inputs))
 
-    def _checked(self) -> Callable[[Sequence[Held]], list[Any]]:
-        """Return what checks the inputs, if there is anything to check, and runs."""
+    def _with_checks(self) -> Callable[[Sequence[Held]], list[Any]]:
+        """Return what checks the inputs, if there is anything to check, and runs.
+
+        A function of its own, since a call of a small program notices each frame.
+        """
         run, checks = self._run, self._entry_checks
         if checks is None and not self._is_bounded:
             return run

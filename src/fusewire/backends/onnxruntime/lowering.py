@@ -13,6 +13,7 @@ from fusewire.backends.onnxruntime.copies import input_names, output_names
 from fusewire.backends.onnxruntime.kernels import KERNELS, SINCE
 from fusewire.dtypes import DType, bfloat16, float32, float64, int8, int32, int64, uint8
 from fusewire.errors import FormatError
+from fusewire.ir.dims import symbols
 from fusewire.ir.graph import Array, Graph, Node
 from fusewire.ir.types import TensorType, Type
 from fusewire.numerics.codes import packed_halves
@@ -248,7 +249,14 @@ def distrusts(graph: Graph) -> str | None:
 def gains_by_sizes(graph: Graph) -> bool:
     """Tell whether known sizes leave out branches that we write around kernels of the engine."""
     nodes = (node for part in graph.walk() for node in part.nodes)
-    return any(node.op in recurrent.WRITERS and recurrent.may_be_idle(node) for node in nodes)
+    return any(node.op in recurrent.WRITERS and _is_told_by_inputs(node) for node in nodes)
+
+
+def _is_told_by_inputs(layer: Node) -> bool:
+    """Tell whether the steps of a recurrent layer are open, and inputs tell them."""
+    time, batch, _ = layer.operands[0].tensor.shape
+    found = {symbol for dim in (time, batch) for symbol in symbols(dim)}
+    return bool(found) and not any(symbol.unbacked for symbol in found)
 
 
 def needs_exact_codes(graph: Graph) -> bool:

@@ -265,6 +265,7 @@ def all_options() -> list[BackendOption]:
     arena = (
         "on the CPU, whether the memory of a call is kept for the next; to give it back is slower"
     )
+    sizes = fitted_sizes_option()
     spinning = "whether its threads wait for the next call by spinning, for about 50 ms"
     return [
         BackendOption(SPINNING, True, spinning),
@@ -272,7 +273,7 @@ def all_options() -> list[BackendOption]:
         BackendOption(PRECISION, FULL, precision),
         BackendOption(CALIBRATED, (), "ranges of layers in int8, on the CPU; calibrate writes it"),
         BackendOption(EXACT_NODES, "", exact),
-        fitted_sizes_option(),
+        BackendOption(sizes.name, sizes.default, f"on the CPU. {sizes.meaning}"),
         *own,
     ]
 

@@ -31,6 +31,7 @@ from fusewire.contract.inspection import EngineKernel, Inspector
 from fusewire.contract.model_file import FileFormat, FileReader, ModelFile
 from fusewire.contract.script import Script, Scripted
 from fusewire.ir.graph import Array, Constant, Graph
+from fusewire.ir.types import type_symbols
 from fusewire.process.machine import processor
 from fusewire.process.wheels import native_libraries
 
@@ -214,10 +215,8 @@ class OpenvinoBackend(Backend, Scripted, FileReader, Inspector):
 
     def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
         """Offer the engine's own nodes, which lose NaN, and sizes that it knows, where it gains."""
-        from fusewire.contract.region import is_open
-
         known: list[dict[str, Fact]] = [{"nan": "engine"}] if _loses_nan(region) else []
-        if not is_open(region):
+        if not _is_open(region):
             return known
         # Kernels are fused for sizes that are known, and chosen at each call for others.
         return [*({**options, SIZES: FITTED} for options in known), {SIZES: FITTED}]
@@ -265,6 +264,11 @@ def _exports(device: Device) -> bool:
     """Tell whether compiled models of a device can be written; one that was not asked can."""
     abilities = device.facts.get("abilities")
     return not isinstance(abilities, tuple) or "EXPORT_IMPORT" in abilities
+
+
+def _is_open(region: Graph) -> bool:
+    """Tell whether calls decide sizes of its inputs."""
+    return any(True for value in region.inputs for _ in type_symbols(value.type))
 
 
 def _loses_nan(region: Graph) -> bool:
