@@ -343,3 +343,16 @@ def test_product_of_sizes_that_leaves_its_dtype_is_no_size(engine: str, dtype: s
         else:
             with pytest.raises(CheckError, match=f"is {at[0]}"):
                 program(x, table)
+
+
+@pytest.mark.parametrize("of", ["int8", "int64", "uint64"])
+@pytest.mark.parametrize("count", [1, 64, 65, 300])
+def test_last_index_of_few_and_of_many_is_checked(count: int, of: str) -> None:
+    guard = Guard(0, (), (count,), ((-3, 2),), None, (), "gather", "indices")
+    checks, indices = Checks([guard]), np.ones(count, of)
+    checks.check([indices])
+    checks.check([indices[::-1]])
+    indices[-1] = 3
+    with pytest.raises(CheckError, match="gather"):
+        checks.check([indices])
+    checks.check([indices[:-1]])
