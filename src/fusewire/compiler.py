@@ -20,7 +20,7 @@ from fusewire.bundling import save
 from fusewire.context import CompileContext, reference_target
 from fusewire.contract.frontend import Limits, Reading
 from fusewire.errors import GraphError, SizesNeededError
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Graph, HostValue
 from fusewire.model_source import ModelSource
 from fusewire.options import FALLBACK, OptionFields, Options, documented
 from fusewire.runtime.entry import Details, Entry, Undecided, misfit
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from fusewire.background.job import FileSource
     from fusewire.contract.calling import Calling
     from fusewire.decider import Decider
-    from fusewire.ops.sample import HostValue
     from fusewire.registry import Registry
     from fusewire.runtime.module_program import ModuleProgram
     from fusewire.runtime.why import Why

@@ -30,11 +30,10 @@ from fusewire.contract.backend import (
 from fusewire.dtypes import DType, dtype, string
 from fusewire.errors import DTypeError, EngineGarbage, GraphError
 from fusewire.ir.dims import Dim, Sym
-from fusewire.ir.graph import Array
+from fusewire.ir.graph import Array, HostValue
 from fusewire.ir.parse import parse_dim
 
 if TYPE_CHECKING:
-    from fusewire.ops.sample import HostValue
     from fusewire.process.frames import Blobs
 
 Json: TypeAlias = Any

@@ -17,12 +17,11 @@ from fusewire.contract.frontend import Structure
 from fusewire.dtypes import bool_, dtype
 from fusewire.errors import ShapeMismatchError
 from fusewire.ir.dims import Symbol, bind_alone, lone_symbol
-from fusewire.ir.graph import Graph, Value
+from fusewire.ir.graph import Graph, HostValue, Value
 from fusewire.ir.types import TensorType, type_symbols
 from fusewire.runtime.plan import Plan
 
 if TYPE_CHECKING:
-    from fusewire.ops.sample import HostValue
     from fusewire.runtime.why import Why
 
 Run = Callable[[tuple[Any, ...]], list[Any]]

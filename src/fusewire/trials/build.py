@@ -37,7 +37,7 @@ from fusewire.errors import (
     warn_outside,
 )
 from fusewire.events import EVENTS
-from fusewire.ir.graph import Array, Graph, is_current
+from fusewire.ir.graph import Array, Graph, HostValue, is_current
 from fusewire.ops.limits import Meter, RunLimits, returned_bytes
 from fusewire.ops.limits import meter as current_meter
 from fusewire.options import Fallback
@@ -57,7 +57,6 @@ from fusewire.store.key import Key
 if TYPE_CHECKING:
     from fusewire.contract.model_file import ModelFile
     from fusewire.ir.types import Type
-    from fusewire.ops.sample import HostValue
     from fusewire.planning.target import Target
     from fusewire.process.isolated import Services
     from fusewire.runtime.recovery import Recovery
