@@ -118,6 +118,20 @@ def test_options_of_a_backend_are_what_it_accepts() -> None:
             Config(options={"rowz": 1}).checked(name, declared)
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "listed"),
+    [
+        ("onnxruntime", "sizes", '"open" and "fitted"'),
+        ("openvino", "sizes", '"open" and "fitted"'),
+        ("openvino", "precision", '"f32", "bf16", "f16" and "int8"'),
+    ],
+)
+def test_value_that_an_option_does_not_list_is_refused(name: str, option: str, listed: str) -> None:
+    graph = fw.trace(np.negative, fw.Spec((3,), "float32"))
+    with pytest.raises(OptionsError, match=f"{name} has no {option}='round'. It has {listed}"):
+        fw.compile(graph, backend=name, backend_config={option: "round"})(np.ones(3, "float32"))
+
+
 def test_name_is_taken_once() -> None:
     plugins = _plugins(good=GOOD)
     with pytest.raises(RegistryError, match="is taken by"):

@@ -301,11 +301,22 @@ class Gap:
 
 @dataclass(frozen=True)
 class BackendOption:
-    """An option that ``backend_config`` may set, with its default and its meaning."""
+    """An option that ``backend_config`` may set, with its default and its meaning.
+
+    ``values`` lists all that it may be, unless the backend checks that itself.
+    """
 
     name: str
     default: Fact
     meaning: str
+    values: tuple[Fact, ...] = ()
+
+    def check(self, backend: str, value: Fact) -> None:
+        """Raise OptionsError for a value that is not listed."""
+        if self.values and value not in self.values:
+            *others, last = (f'"{x}"' for x in self.values)
+            listed = f"{', '.join(others)} and {last}" if others else last
+            raise OptionsError(f"{backend} has no {self.name}={value!r}. It has {listed}.")
 
 
 def fitted_sizes_option() -> BackendOption:
@@ -315,6 +326,7 @@ def fitted_sizes_option() -> BackendOption:
         OPEN,
         f'With "{FITTED}", a graph with open sizes is also compiled for those that are called '
         "often, which takes more memory; all others run what was compiled for any size.",
+        (OPEN, FITTED),
     )
 
 
@@ -335,12 +347,18 @@ class Config:
     def checked(
         self, backend: str, declared: Mapping[str, Fact] | Sequence[BackendOption]
     ) -> dict[str, Fact]:
-        """Merge the options over a backend's defaults; OptionsError for an unknown one."""
+        """Merge the options over a backend's defaults.
+
+        Raises:
+            OptionsError: one is unknown, or has a value that it may not have.
+        """
         own = declared if isinstance(declared, Mapping) else {x.name: x.default for x in declared}
         unknown = sorted(set(self.options) - set(own))
         if unknown:
             known = ", ".join(sorted(own)) or "none"
             raise OptionsError(f"{backend} has no option {', '.join(unknown)}. Options: {known}.")
+        for option in () if isinstance(declared, Mapping) else declared:
+            option.check(backend, self.options.get(option.name, option.default))
         return {**own, **self.options}
 
 

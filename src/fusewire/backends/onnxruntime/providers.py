@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -16,7 +17,6 @@ from fusewire.backends.onnxruntime.info import INFO
 from fusewire.contract.backend import (
     CALIBRATED,
     EXACT_NODES,
-    FITTED,
     OPEN,
     SIZES,
     BackendOption,
@@ -273,7 +273,7 @@ def all_options() -> list[BackendOption]:
         BackendOption(PRECISION, FULL, precision),
         BackendOption(CALIBRATED, (), "ranges of layers in int8, on the CPU; calibrate writes it"),
         BackendOption(EXACT_NODES, "", exact),
-        BackendOption(sizes.name, sizes.default, f"on the CPU. {sizes.meaning}"),
+        replace(sizes, meaning=f"on the CPU. {sizes.meaning}"),
         *own,
     ]
 
@@ -285,9 +285,7 @@ def provider_options(provider: Provider | None, device: Device, config: Config) 
         if not isinstance(options.pop(name, True), bool):
             raise OptionsError(f"{name}={config.options[name]!r}: give True or False.")
     options.pop(CALIBRATED, None)
-    if options.pop(SIZES, OPEN) not in (OPEN, FITTED):
-        found = config.options[SIZES]
-        raise OptionsError(f'{INFO.name} has no {SIZES}={found!r}. It has "{OPEN}" and "{FITTED}".')
+    fitted_sizes_option().check(INFO.name, options.pop(SIZES, OPEN))
     precision = options.pop(PRECISION)
     known = CPU_PRECISIONS if provider is None else tuple(provider.precisions)
     if precision not in known:

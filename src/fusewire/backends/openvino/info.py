@@ -3,16 +3,12 @@
 from fusewire.contract.backend import (
     CALIBRATED,
     EXACT_NODES,
-    FITTED,
-    OPEN,
-    SIZES,
     BackendInfo,
     BackendOption,
     Config,
     Fact,
     fitted_sizes_option,
 )
-from fusewire.errors import OptionsError
 from fusewire.process.wheels import installed
 
 INFO = BackendInfo(
@@ -31,6 +27,7 @@ OPTIONS = (
         NAN[0],
         'With "exact", NaN and infinities come through as the ops define it; with "engine", as the '
         "engine's own nodes do, which is faster and may lose them.",
+        NAN,
     ),
     BackendOption(
         "precision",
@@ -38,9 +35,13 @@ OPTIONS = (
         'What float32 is computed in: "f32", or "bf16" or "f16" where the device has '
         'instructions for it; "int8" rounds weights of matrix products, and what they are '
         "multiplied with.",
+        PRECISIONS,
     ),
     BackendOption(
-        "block", BLOCKS[0], "With int8, how many elements of a sum share a scale: 128 or 32."
+        "block",
+        BLOCKS[0],
+        "With int8, how many elements of a sum share a scale: 128 or 32.",
+        BLOCKS,
     ),
     fitted_sizes_option(),
     BackendOption(CALIBRATED, (), "Ranges of layers in int8; calibrate writes it."),
@@ -48,21 +49,17 @@ OPTIONS = (
         EXACT_NODES, "", "With int8, places of the matrix products that stay exact, such as 3,7-9."
     ),
 )
+# Options that an artifact is built with.
+_BUILT_WITH = ("nan", "precision", "block")
 
 
 def launch_of(config: Config) -> dict[str, Fact]:
     """Give what an artifact is built and run with; as little as there is to say."""
     options = config.checked(INFO.name, OPTIONS)
     launch: dict[str, Fact] = {} if config.threads is None else {"threads": config.threads}
-    named = {"nan": NAN, "precision": PRECISIONS, "block": BLOCKS, SIZES: (OPEN, FITTED)}
-    for name, known in named.items():
-        value = options[name]
-        if value not in known:
-            *others, last = (f'"{x}"' for x in known)
-            listed = f"{', '.join(others)} and {last}"
-            raise OptionsError(f"{INFO.name} has no {name}={value!r}. It has {listed}.")
-        if value != known[0] and name != SIZES:
-            launch[name] = value
+    for option in OPTIONS:
+        if option.name in _BUILT_WITH and options[option.name] != option.default:
+            launch[option.name] = options[option.name]
     if lines := options[CALIBRATED]:
         launch[CALIBRATED] = lines
     if options[EXACT_NODES]:
