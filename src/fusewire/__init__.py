@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from fusewire import ops
     from fusewire.bundling.opening import open
     from fusewire.capturing import capture
@@ -128,6 +129,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("fusewire")
     if name not in _MODULE_OF:
         raise AttributeError(f"fusewire has no {name!r}. It has {', '.join(__all__)}.")
     from importlib import import_module

@@ -61,6 +61,7 @@ def test_the_wheel_works_where_nothing_else_is(built: Path, tmp_path: Path) -> N
     code = (
         "import sys, numpy as np, fusewire as fw\n"
         "assert fw.__file__.startswith(sys.prefix), fw.__file__\n"
+        f"assert fw.__version__ == {wheel.name.split('-')[1]!r}, fw.__version__\n"
         "print(fw.compile(np.tanh, backend='reference')(np.zeros(2)).tolist())"
     )
     done = subprocess.run(
