@@ -5,7 +5,8 @@ at ``tanh`` in a region that also has ``cos``, which does not show where ``tanh`
 
 ``plains`` is as slow at both, so that nothing is gained by leaving an engine for it. ``mesa`` and
 ``butte`` are slow at ``tanh`` and ``sin``, and ``mesa`` refuses ``sin``. ``glacier`` is like
-``hills``, and says that it compiles for half a minute.
+``hills``, and says that it compiles for half a minute. ``slope`` is like ``dales``, and slower with
+its option ``uphill``, with which it is tried too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,15 +43,21 @@ class CliffBackend(WrappedBackend):
         little: Sequence[str] = (),
         together: Sequence[str] = (),
         compile_seconds: float = 0.0,
+        has_uphill: bool = False,
     ) -> None:
         about = f"Is slow at {' and '.join(slow)}."
         super().__init__(name, about, compile_seconds=compile_seconds)
         self._slow, self._refused = slow, refused
         self._little, self._together = little, {*together}
+        self._has_uphill = has_uphill
 
     @property
     def options(self) -> Sequence[BackendOption]:
-        return [BackendOption("polite", False, "whether it leaves the cores to others")]
+        uphill = BackendOption("uphill", False, "whether it is slow at everything")
+        return [BackendOption("polite", False, "whether it leaves the cores to others"), uphill]
+
+    def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
+        return [{"uphill": True}] if self._has_uphill else []
 
     def beside_others(self, device: Device) -> Mapping[str, Fact]:
         return {"polite": True}
@@ -67,6 +74,7 @@ class CliffBackend(WrappedBackend):
         ops = [node.op for node in region.nodes]
         slow = sum(op in self._slow for op in ops) + sum(op in self._little for op in ops) / 4
         slow += bool(self._together) and self._together <= {*ops}
+        slow += 2 * bool(given["uphill"])
         launch = {**made.launch, "slow": slow, "polite": given["polite"]}
         return Artifact(made.kind, made.payload, made.slots, launch=launch)
 
@@ -84,3 +92,4 @@ plains = partial(CliffBackend, "plains", ["cos", "sin"])
 mesa = partial(CliffBackend, "mesa", ["tanh", "sin"], ["sin"])
 butte = partial(CliffBackend, "butte", ["tanh", "sin"])
 glacier = partial(CliffBackend, "glacier", ["cos"], compile_seconds=30.0)
+slope = partial(CliffBackend, "slope", ["sin"], has_uphill=True)

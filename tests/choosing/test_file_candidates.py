@@ -178,3 +178,11 @@ def test_the_file_races_and_is_judged(tmp_path: Path) -> None:
     assert np.allclose(program(WORDS), expected(WORDS), atol=1e-5)
     (row,) = (row for row in program.why().tried if row.name == "onnxruntime file")
     assert row.status in ("right", "not judged", "not tried"), row.reason
+
+
+def test_file_whose_recurrent_layer_may_have_no_steps_is_not_run_as_it_is(tmp_path: Path) -> None:
+    # ONNX Runtime 1.31 ends the process then.
+    from tests.runtime.test_fitting import recurrent_file
+
+    with pytest.raises(ValueError, match="not enough values"):
+        file_entry(recurrent_file(tmp_path, skips=3), "onnxruntime")

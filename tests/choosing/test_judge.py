@@ -277,6 +277,20 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return begun
 
 
+def test_oracles_together_keep_to_their_share_of_the_time(
+    made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(self: Judge, inputs: judging.InputSet) -> Any:
+        time.sleep(0.2)
+        return real(self, inputs)
+
+    real = Judge._make_oracle
+    monkeypatch.setattr(Judge, "_make_oracle", slowly)
+    # A second: that of the given inputs is not counted, and of the others there is room for a few.
+    Judge(softmax_graph(), [X], ahead=0.001, deadline=time.monotonic() + 1000.0).prepare()
+    assert 3 <= len(made) <= 5
+
+
 @pytest.mark.parametrize(("ahead", "is_ahead"), [(0.5, True), (1e-9, False), (0.0, False)])
 def test_oracles_are_made_ahead_where_they_take_little_of_the_time(
     ahead: float, is_ahead: bool, made: list[str]
@@ -361,3 +375,32 @@ def test_inputs_that_could_not_be_drawn_are_drawn_again() -> None:
     with pytest.raises(MemoryError):
         list(sets)
     assert [found.kind for found in sets] == ["given", "random"]
+
+
+def test_slow_candidate_is_not_run_on_further_sets_after_the_end() -> None:
+    graph, runs = softmax_graph(), list[float]()
+    judge = Judge(graph, [X])
+    for inputs in judge.sets:
+        judge.oracle(inputs)
+    judge.end = time.monotonic() + 0.5
+
+    def slow(values: Any) -> Any:
+        runs.append(time.monotonic())
+        time.sleep(0.2)
+        return honest(graph)(values)
+
+    judged = judge.judge(slow)
+    assert judged.sets[0] == "given"
+    assert len(judged.sets) + len(judged.left_out) == len([*judge.sets])
+    assert "random: no time was left" in judged.left_out
+    # Those on the given inputs, which are judged in any case.
+    assert len(runs) <= 3
+
+
+def test_what_is_late_says_nothing_about_a_set() -> None:
+    judge = Judge(softmax_graph(), [X], end=time.monotonic() - 1.0)
+    random = next(inputs for inputs in judge.sets if inputs.kind == "random")
+    assert judge._unfit(random)
+    judge.end = math.inf
+    assert not judge._unfit(random)
+    assert not isinstance(judge.oracle(random), str)

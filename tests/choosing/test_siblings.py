@@ -44,8 +44,8 @@ def half(x: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    names = [fw.register(f"tests.cliffs:{x}", x) for x in ("dales", "hills", "glacier")]
-    monkeypatch.setattr(REGISTRY.backends, "names", lambda: [*names, "reference"])
+    names = [fw.register(f"tests.cliffs:{x}", x) for x in ("dales", "hills", "glacier", "slope")]
+    monkeypatch.setattr(REGISTRY.backends, "names", lambda: [*names[:3], "reference"])
     yield
     for name in names:
         fw.unregister(name)
@@ -76,6 +76,25 @@ def test_file_with_the_same_blocks_leaves_it_out(store: Store, tmp_path: Path) -
     assert "compiles for about 30 s. `fusewire bench` tries it all the same." in reason
     # As slow, and quick to compile: it may be part of a split.
     assert found["hills"].seconds
+
+
+def test_options_that_were_far_behind_are_left_out(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["dales", "slope", "glacier", "reference"]
+    monkeypatch.setattr(REGISTRY.backends, "names", lambda: names)
+    first = rows(blocks)
+    assert first["slope uphill=True"].seconds
+    assert first["glacier"].seconds
+    found = rows(like)
+    assert found["slope uphill=True"].status == "not tried"
+    reason = found["slope uphill=True"].reason
+    assert "of its work with this one. `fusewire bench` tries it" in reason
+    # As it is, it may be part of a split.
+    assert found["slope"].seconds
+    # What the second model noted keeps what the first one did.
+    found = rows(lambda x: np.cbrt(blocks(x)))
+    assert {found[name].status for name in ("glacier", "slope uphill=True")} == {"not tried"}
 
 
 def test_model_of_which_half_is_known_is_searched_in_full(store: Store) -> None:

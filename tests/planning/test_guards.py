@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -356,3 +357,13 @@ def test_last_index_of_few_and_of_many_is_checked(count: int, of: str) -> None:
     with pytest.raises(CheckError, match="gather"):
         checks.check([indices])
     checks.check([indices[:-1]])
+
+
+def test_indices_in_an_array_of_another_class_are_checked() -> None:
+    guard = Guard(0, (), (1, 3), ((-3, 2),), None, (), "gather", "indices")
+    checks = Checks([guard])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PendingDeprecationWarning)
+        checks.check([np.matrix([[0, 1, 2]])])
+        with pytest.raises(CheckError, match="gather"):
+            checks.check([np.matrix([[0, 1, 3]])])

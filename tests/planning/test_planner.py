@@ -60,7 +60,7 @@ class _Builder:
     def fits_sizes(self, region: Region) -> bool:
         return False
 
-    def build_behind(self, *given: Any) -> NoReturn:
+    def build_or_raise(self, *given: Any) -> NoReturn:
         raise AssertionError("no region is fitted here")
 
     @property

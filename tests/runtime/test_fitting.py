@@ -237,13 +237,47 @@ def test_many_threads_get_right_answers_while_sizes_are_fitted() -> None:
     program.close()
 
 
-def test_onnxruntime_fits_a_recurrent_layer_and_serves_any_size(tmp_path: Path) -> None:
+def recurrent_file(folder: Path, *, skips: int = 0) -> Path:
+    """Save a recurrent layer over all but the first steps."""
     rng = np.random.default_rng(3)
     weights = {"w": rng.normal(size=(1, 12, 3)), "r": rng.normal(size=(1, 12, 4))}
     constants = {name: array.astype(np.float32) for name, array in weights.items()}
-    nodes = [helper.make_node("GRU", ["x", "w", "r"], ["y"], hidden_size=4)]
+    ends = {"first": skips, "end": 2**31, "axis": 0}
+    constants |= {name: np.array([value]) for name, value in ends.items()}
+    nodes = [
+        helper.make_node("Slice", ["x", "first", "end", "axis"], ["z"]),
+        helper.make_node("GRU", ["z", "w", "r"], ["y"], hidden_size=4),
+    ]
     made = model(graph(nodes, {"x": ("float32", ["t", "b", 3])}, ["y"], constants), 17)
-    onnx.save(made, path := tmp_path / "model.onnx")
+    onnx.save(made, path := folder / "model.onnx")
+    return path
+
+
+@pytest.mark.parametrize("policy", ["error", "warn"])
+def test_sizes_that_an_engine_does_not_compile_for_run_with_open_ones(
+    tmp_path: Path, policy: Any
+) -> None:
+    path = recurrent_file(tmp_path, skips=3)
+    config = {"sizes": "fitted"}
+    program = fw.compile(
+        path, backend="onnxruntime", level=0, backend_config=config, fallback=policy
+    )
+    wanted = fw.compile(path, backend="reference", level=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # Without steps, the layer alone is refused.
+        for count in (3, 2, 3, 5, 3, 6, 5):
+            x = np.ones((count, 2, 3), np.float32)
+            np.testing.assert_allclose(program(x), wanted(x), rtol=1e-4, atol=1e-5)
+    entry, _ = program.prepared((np.zeros((5, 2, 3), np.float32),))
+    runner: Any = entry.runner
+    assert {*runner._runners[0]._made} == {(), ((5, 2, 3),)}
+    assert {x.runs_on for x in program.why().contacts} == {"onnxruntime"}
+
+
+def test_onnxruntime_fits_a_recurrent_layer_and_serves_any_size(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    path = recurrent_file(tmp_path)
     fitted = fw.compile(
         path, backend="onnxruntime", level=0, backend_config={"sizes": "fitted"}, isolate="never"
     )

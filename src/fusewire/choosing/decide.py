@@ -71,8 +71,8 @@ from fusewire.trials.trial import TrialRunner
 _RUNS = 8
 # The share of the budget after which no further input set is judged.
 _JUDGING = 0.8
-# Right answers for other input sets are computed ahead while none took more than this share.
-_AHEAD = 0.02
+# Right answers for other input sets are computed ahead as far as they fit into this share.
+_AHEAD = 0.2
 # The share of the budget for racing whole candidates, if their kernels are tuned afterwards.
 _WHOLE = 0.5
 # The same, if the graph is split afterwards: as many whole candidates are tried as without that, so

@@ -113,9 +113,10 @@ class Judge:
 
     ``deadline`` is a time of ``time.monotonic()``: the given inputs are judged if it is not past,
     and further sets if their oracles are made, or will be before it. At ``end``, an oracle that is
-    not ready is given up, and what waits for it is not judged. Oracles are made when they are first
-    needed, or ahead of time by ``prepare``, in a thread of its own; beside that of the given inputs
-    those that take at most the share ``ahead`` of the time.
+    not ready is given up, what waits for it is not judged, and no run of a further set begins.
+    Oracles are made when they are first needed, or ahead of time by ``prepare``, in a thread of its
+    own: that of the given inputs, and others that together take at most the share ``ahead`` of the
+    time.
     ``only`` names the sets to judge on, if not all. ``alone``: the graph is one node, or a few, and
     is judged as strictly as their own tolerances allow. ``limits`` are those of each oracle.
 
@@ -153,11 +154,15 @@ class Judge:
         self._runs = runs
         self._seed = seed
         self._only = only
-        self._alone, self._ahead = alone, ahead
+        self._alone = alone
+        self._ahead = ahead
         self._oracles: dict[Kind, Oracle | Alone | str] = {}
         self._unfits: dict[Kind, str] = {}
-        self._lock = threading.Lock()
-        self._is_stopped, self._has_given = threading.Event(), threading.Event()
+        # One thread makes an oracle, and one finds out whether a set suits the graph.
+        self._lock, self._fitting_lock = threading.Lock(), threading.Lock()
+        self._is_stopped = threading.Event()
+        # Set once there is an oracle of the given inputs, or none will be.
+        self._has_given = threading.Event()
         # Whether oracles may be made now, whether one waits for that, and for how long they did.
         self._may_go_on, self._is_waiting = threading.Event(), threading.Event()
         self._may_go_on.set()
@@ -168,17 +173,19 @@ class Judge:
     def prepare(self) -> None:
         """Make oracles ahead of time, while engines compile: first that of the given inputs.
 
-        Others follow while none took more than the share ``ahead`` of the time: they take a core.
+        Others follow as far as they fit into the share ``ahead`` of the time: they take a core.
         """
-        most = self._ahead * (min(self.deadline, self.end) - time.monotonic())
+        left = self._ahead * (min(self.deadline, self.end) - time.monotonic())
         try:
             self.oracle(self.sets[0])
         finally:
             self._has_given.set()
         for inputs in self._asked() if self._ahead else ():
-            if self.cost > most or self._is_stopped.is_set():
+            if self.cost > left or self._is_stopped.is_set():
                 break
+            start, waited = time.monotonic(), self._waited
             self.oracle(inputs)
+            left -= time.monotonic() - start - (self._waited - waited)
 
     def wait_for_given(self, seconds: float | None) -> None:
         """Wait until there is an oracle of the given inputs, or none will be."""
@@ -264,7 +271,9 @@ class Judge:
             return _LATE
         waited = self._waited
         with limited(self.limits, self._check):
-            oracle = self._oracles[inputs.kind] = self._make_oracle(inputs)
+            oracle = self._make_oracle(inputs)
+        if oracle is not _LATE:
+            self._oracles[inputs.kind] = oracle
         self.cost = max(self.cost, time.monotonic() - start - (self._waited - waited))
         return oracle
 
@@ -286,8 +295,12 @@ class Judge:
 
     def _unfit(self, inputs: InputSet) -> str:
         """Say why a set does not suit this graph; one run in float64 shows it."""
-        reason = "" if inputs.kind == "given" else self._unfits.get(inputs.kind)
-        if reason is None:
+        if inputs.kind == "given":
+            return ""
+        with self._fitting_lock:
+            reason = self._unfits.get(inputs.kind)
+            if reason is not None:
+                return reason
             reason = ""
             try:
                 with limited(self.limits, self._check):
@@ -296,6 +309,9 @@ class Judge:
                     reason = "the exact answer is not finite"
             except _UNFIT as error:
                 reason = f"the graph does not take it: {error}"
+                if self._is_stopped.is_set() or self._is_late:
+                    # That says nothing about the set.
+                    return _LATE
             self._unfits[inputs.kind] = reason
         return reason
 
@@ -315,14 +331,18 @@ class Judge:
         """
         judged: list[tuple[Kind, Verdict]] = []
         left_out: list[str] = []
-        repeats = True
+        repeats, longest = True, 0.0
         for inputs in self._asked():
             oracle = self.oracle(inputs)
+            if inputs is not self.sets[0] and time.monotonic() + longest >= self.end:
+                oracle = _LATE
             if isinstance(oracle, str):
                 left_out.append(f"{inputs.kind}: {oracle}")
                 continue
             other = self.other() if inputs.kind == "given" else None
+            start = time.monotonic()
             first, *later = answers(run, inputs.values, other)
+            longest = max(longest, time.monotonic() - start)
             differing = [answer for answer in later if not same_bits(first, answer)]
             repeats &= not differing
             try:

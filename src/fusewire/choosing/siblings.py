@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from fusewire.choosing.placing import PlacedSearch
-from fusewire.choosing.race import ORDER, RaceResult
+from fusewire.choosing.race import ORDER, RaceResult, is_plain
 from fusewire.ir.hash import structural_hash
 from fusewire.ir.types import type_symbols
 from fusewire.planning.candidates import Candidate
@@ -28,8 +28,9 @@ from fusewire.store.key import Key
 
 # The least share of the work of each of two graphs that is in segments which both have.
 _SHARED = 0.8
-# An engine is behind if it took at least this many times as long, by more than the noise.
-_BEHIND = 1.1
+# An engine is behind if it took at least this many times as long, by more than the noise, and one
+# that compiles quickly if it took so many times as long: to try it costs little.
+_BEHIND, _FAR_BEHIND = 1.1, 1.25
 
 
 @dataclass(frozen=True)
@@ -109,13 +110,13 @@ class Siblings:
 
     def behind(self, candidate: Candidate, tried: Collection[str]) -> str | None:
         """Say that a candidate was behind one of those that were tried; None if nobody knows."""
-        if not _is_slow(candidate):
-            return None
+        least = _least_behind(candidate)
         mine: dict[Note, float] = defaultdict(float)
         theirs: dict[Note, float] = defaultdict(float)
         for segment, notes in self._notes.items():
             for note in notes:
-                if note.name == candidate.name and note.rival in tried:
+                is_about = note.name == candidate.name and note.times >= least
+                if is_about and note.rival in tried:
                     # The same of all segments of one graph.
                     about = replace(note, share=0.0)
                     mine[about] += self._shares[segment]
@@ -126,27 +127,43 @@ class Siblings:
             return None
         best = max(close, key=lambda note: note.times)
         info = candidate.target.backend.info
+        long = f", and compiles for about {info.compile_seconds:.0f} s" if info.is_slow else ""
         return (
             f"It took {best.times:.2f} times as long as {best.rival} for a model that shares "
-            f"{shares[best]:.0%} of its work with this one, and compiles for about "
-            f"{info.compile_seconds:.0f} s. `fusewire bench` tries it all the same."
+            f"{shares[best]:.0%} of its work with this one{long}. `fusewire bench` tries it all "
+            "the same."
         )
 
     def keep(self, result: RaceResult) -> None:
-        """Note which engines that compile for long were behind others, if any was timed."""
-        timed = [row for row in result.tried if row.name in result.trials and row.status in ORDER]
-        slow = [row for row in timed if _is_slow(result.trials[row.name].candidate)]
-        others = [row for row in timed if not row.is_reduced and row not in slow]
-        pairs = [(x, y, _times(x, y)) for x in slow for y in others]
-        ahead = [(x.name, y.name, times) for x, y, times in pairs if times >= _BEHIND]
+        """Note which candidates that need not be tried again were behind others."""
+        timed = [
+            (row, result.trials[row.name].candidate)
+            for row in result.tried
+            if row.name in result.trials and row.status in ORDER and not row.is_reduced
+        ]
+        rivals = [row for row, candidate in timed if not candidate.target.backend.info.is_slow]
+        behind = [
+            (row.name, rival.name, _times(row, rival))
+            for row, candidate in timed
+            for rival in rivals
+            if _times(row, rival) >= _least_behind(candidate)
+        ]
         graph = structural_hash(self.search.graph)
-        for segment, share in self._shares.items() if slow else ():
-            notes = [asdict(Note(graph, share, *pair)) for pair in ahead]
-            self.records.put(self._key(segment), json.dumps(notes).encode())
+        raced = {row.name for row, candidate in timed if _least_behind(candidate) < math.inf}
+        for segment, share in self._shares.items() if raced else ():
+            # Those of what was left out this time stay.
+            kept = [note for note in self._notes[segment] if note.name not in raced]
+            notes = [*kept, *(Note(graph, share, *found) for found in behind)]
+            self.records.put(self._key(segment), json.dumps(list(map(asdict, notes))).encode())
 
 
-def _is_slow(candidate: Candidate) -> bool:
-    return candidate.target.backend.info.is_slow and not candidate.is_reduced
+def _least_behind(candidate: Candidate) -> float:
+    """Say how far behind a candidate must be to be left out; infinite if it is always tried."""
+    if candidate.is_reduced:
+        return math.inf
+    if candidate.target.backend.info.is_slow:
+        return _BEHIND
+    return math.inf if is_plain(candidate) else _FAR_BEHIND
 
 
 def _times(row: Tried, other: Tried) -> float:

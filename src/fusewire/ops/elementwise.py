@@ -160,9 +160,25 @@ def _quotients() -> list[Sample]:
     return [*whole, sample(dividend, divisors, only=FLOATS)]
 
 
+# Elements that a formula of many steps takes at once, so that what lies between two steps stays in
+# the cache: 196,608 of erf take 15 ms, and 23 all at once.
+_BLOCK = 1 << 13
+
+
 def _in_float64(formula: Formula) -> Callable[[Array], Array]:
     """Compute in float64 whatever is given, and round once."""
-    return lambda x: np.asarray(formula(np, np.asarray(x, np.float64))).astype(x.dtype)
+
+    def compute(x: Array) -> Array:
+        if x.size <= _BLOCK:
+            return np.asarray(formula(np, np.asarray(x, np.float64))).astype(x.dtype)
+        flat = x.reshape(-1)
+        outputs = np.empty_like(flat)
+        for start in range(0, x.size, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            outputs[block] = formula(np, flat[block].astype(np.float64)).astype(x.dtype)
+        return outputs.reshape(x.shape)
+
+    return compute
 
 
 def _real_type(x: TensorType) -> TensorType:

@@ -236,18 +236,26 @@ def _small_erf(x: X) -> X:
     return x * polynomial(square, _ERF_TOP) / polynomial(square, _ERF_BOTTOM)
 
 
+def _near_ratio(x: X) -> X:
+    """Complement times exp(x * x) for 1 <= x <= 8."""
+    return polynomial(x, _NEAR_TOP) / polynomial(x, _NEAR_BOTTOM)
+
+
+def _exp_minus_square(xp: Any, x: X) -> X:
+    """Raise e to -x * x; the square of a rounded head is exact, so that nothing is lost to it."""
+    head = xp.round(x * 65536.0) * (1.0 / 65536.0)
+    return xp.exp(-head * head) * xp.exp((head - x) * (head + x))
+
+
 def _large_erfc(xp: Any, x: X) -> X:
     """Complement for x >= 1."""
-    near, far = xp.minimum(x, 8.0), xp.minimum(xp.maximum(x, 8.0), 30.0)
+    far = xp.minimum(xp.maximum(x, 8.0), 30.0)
     ratio = xp.where(
         x < 8.0,
-        polynomial(near, _NEAR_TOP) / polynomial(near, _NEAR_BOTTOM),
+        _near_ratio(xp.minimum(x, 8.0)),
         polynomial(far, _FAR_TOP) / polynomial(far, _FAR_BOTTOM),
     )
-    # The square of a rounded head is exact, so exp(-x*x) loses nothing to rounding x*x.
-    x = xp.minimum(x, 30.0)
-    head = xp.round(x * 65536.0) * (1.0 / 65536.0)
-    return xp.exp(-head * head) * xp.exp((head - x) * (head + x)) * ratio
+    return _exp_minus_square(xp, xp.minimum(x, 30.0)) * ratio
 
 
 def _within_one(xp: Any, x: X) -> X:
@@ -257,7 +265,8 @@ def _within_one(xp: Any, x: X) -> X:
 def erf(xp: Any, x: X) -> X:
     """Compute the error function."""
     size = xp.abs(x)
-    large = 1.0 - _large_erfc(xp, xp.maximum(xp.minimum(size, 7.0), 1.0))
+    near = xp.maximum(xp.minimum(size, 7.0), 1.0)
+    large = 1.0 - _exp_minus_square(xp, near) * _near_ratio(near)
     return xp.where(size > 1.0, _signed(xp, x, large), _small_erf(_within_one(xp, x)))
 
 

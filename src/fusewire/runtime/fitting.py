@@ -54,14 +54,23 @@ class SizeFitting:
         self._calls: dict[Sizes, int] = {}
 
     def is_first(self, sizes: Sizes) -> bool:
-        """Tell whether these are the sizes of the first call that computes anything."""
-        if self._first is None and not _is_empty(sizes):
+        """Tell whether these are the sizes of the first call, without those that are left out."""
+        if self._first is None and sizes not in self._others and not self._is_full:
             self._first = sizes
         return sizes == self._first
 
+    def leave_out(self, sizes: Sizes) -> None:
+        """Have calls of the first sizes run what serves any size; others may be the first."""
+        self._others.add(sizes)
+        self._first = None
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._others) + 1 >= MOST_FITTED
+
     def is_due(self, sizes: Sizes) -> bool:
         """Count a call of other sizes; tell, once, that it is time to compile for them."""
-        if sizes in self._others or len(self._others) + 1 >= MOST_FITTED or _is_empty(sizes):
+        if sizes in self._others or self._is_full:
             return False
         calls = self._calls.pop(sizes, 0) + 1
         if calls >= FITTING_CALLS:
@@ -71,8 +80,3 @@ class SizeFitting:
         if len(self._calls) > _MOST_COUNTED:
             self._calls.pop(next(iter(self._calls)))
         return False
-
-
-def _is_empty(sizes: Sizes) -> bool:
-    """Tell whether an input has no elements: engines refuse some of that, and it takes no time."""
-    return any(0 in shape for shape in sizes)

@@ -200,13 +200,14 @@ def _part(bounds: tuple[Dim, Dim, int], sizes: Sizes) -> slice:
 
 
 def _is_within(array: Array, low: int, high: int) -> bool:
-    """Tell whether all elements are between two numbers, which may be these numbers themselves.
+    """Tell whether all elements, which are integers, are between two numbers, or are one of them.
 
-    A reduction runs through code that a large model evicts from the caches: two of them take 20 us
-    after a call of 0.9 ms, and a list of 32 elements 7 (benchmarks/results/tail.md).
+    A reduction runs through code that a large model evicts from the caches, which takes longer than
+    a list of few elements (benchmarks/results/tail.md).
     """
     if array.size <= _FEW:
-        elements = array.ravel().tolist()
+        # A subclass may have rows of its own: those of np.matrix stay two-dimensional.
+        elements = np.asarray(array).ravel().tolist()
         return not elements or (min(elements) >= low and max(elements) <= high)
     return bool(_smallest(array, None) >= low and _largest(array, None) <= high)
 

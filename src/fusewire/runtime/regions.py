@@ -16,7 +16,7 @@ from numpy import ndarray
 
 from fusewire.contract.backend import Done, Event, Exchange, Executable, Held
 from fusewire.contract.buffer import Buffer
-from fusewire.errors import EngineError, EngineRaised, FusewireError, note
+from fusewire.errors import EngineError, EngineRaised, FusewireError, RefusedError, note
 from fusewire.events import EVENTS, EventList
 from fusewire.ir.dims import Dim, Symbol
 from fusewire.ir.graph import Graph
@@ -75,10 +75,10 @@ class RegionBuilder(Protocol):
     def fits_sizes(self, region: Region) -> bool:
         """Tell whether a region is also compiled for sizes that are called often."""
 
-    def build_behind(
+    def build_or_raise(
         self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]
     ) -> Built:
-        """Build a region while others serve it: raises where another engine would run it."""
+        """Build a region that is served otherwise too: raises where another engine would run it."""
 
     @property
     def is_served(self) -> bool:
@@ -493,7 +493,7 @@ class RegionRunner:
     def _fit(self, region: Region, key: Key, inputs: Sequence[Held]) -> None:
         """Compile for sizes, and have their calls run that."""
         try:
-            built = self._builder.build_behind(region, lambda: self._sized(inputs), inputs)
+            built = self._builder.build_or_raise(region, lambda: self._sized(inputs), inputs)
             if not threading.main_thread().is_alive() or self._is_closed:
                 return
             loaded = _Loading(region.backend, built, self._region).result()
@@ -506,6 +506,15 @@ class RegionRunner:
                 self._made.pop(key)
 
     def _load_or_rest(self, key: Key, inputs: Sequence[Held]) -> Loaded:
+        if key and self._fitting is not None:
+            try:
+                return self._load(key, inputs)
+            except (EngineError, RefusedError) as error:
+                note(f"{self._region.backend} does not compile for the sizes of a call: {error}")
+                self._fitting.leave_out(key)
+                if (opened := self._made.get(())) is not None:
+                    return opened
+                key = ()
         start = time.monotonic()
         try:
             return self._load(key, inputs)
@@ -527,7 +536,10 @@ class RegionRunner:
             # With a key, it is made for these sizes alone.
             region = self._fitting.region if key and self._fitting else self._region
             graph = partial(self._sized, inputs) if key else lambda: self._region.graph
-            built = self._builder.build(region, graph, inputs)
+            # Where that fails, there is what runs any size.
+            is_needed = not key or self._fitting is None
+            build = self._builder.build if is_needed else self._builder.build_or_raise
+            built = build(region, graph, inputs)
             name = built.backend or name
             self._engines.add(name)
             loading = _Loading(name, built, self._region)

@@ -186,11 +186,11 @@ class PlanBuilder:
             # Others wait until it is recorded.
             return replace(built, keep=partial(_within, turn.pop_all(), built.keep))
 
-    def build_behind(
+    def build_or_raise(
         self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]
     ) -> Built:
-        """Build a region while others serve it: raises where another engine would run it."""
-        strict = replace(self, policy="error", contacts=[], ahead={})
+        """Build a region that is served otherwise too: raises where another engine would run it."""
+        strict = replace(self, policy="error", contacts=[])
         built = strict.build(region, graph, inputs)
         if built.backend:
             raise RefusedError(f"{region.backend} does not run it, and {built.backend} would.")

@@ -236,6 +236,8 @@ def distrusts(graph: Graph) -> str | None:
     saturates = adds_in_16_bits(features())
     for part in graph.walk():
         for node in part.nodes:
+            if node.op in recurrent.WRITERS and recurrent.may_be_idle(node):
+                return f"ONNX Runtime's own {node.op} ends the process if it has no steps."
             found = {v.type.dtype for v in node.operands if isinstance(v.type, TensorType)}
             if saturates and node.op in _ON_CODES and found >= {int8, uint8}:
                 return f"ONNX Runtime's own {node.op} saturates on this processor."
@@ -255,8 +257,8 @@ def gains_by_sizes(graph: Graph) -> bool:
 def _is_told_by_inputs(layer: Node) -> bool:
     """Tell whether the steps of a recurrent layer are open, and inputs tell them."""
     time, batch, _ = layer.operands[0].tensor.shape
-    found = {symbol for dim in (time, batch) for symbol in symbols(dim)}
-    return bool(found) and not any(symbol.unbacked for symbol in found)
+    found = (symbol for dim in (time, batch) for symbol in symbols(dim))
+    return recurrent.may_be_idle(layer) and not any(symbol.unbacked for symbol in found)
 
 
 def needs_exact_codes(graph: Graph) -> bool:
