@@ -25,7 +25,7 @@ from typing import Any
 from fusewire.contract.backend import Config, Refusal
 from fusewire.contract.region import first_device
 from fusewire.errors import FusewireError
-from fusewire.ops.sample import HostValue
+from fusewire.ir.graph import HostValue
 from fusewire.ops.table import all_ops
 from fusewire.planning.claims import ask
 from fusewire.planning.target import Target

@@ -27,10 +27,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from fusewire.contract.backend import Refusal
 from fusewire.contract.region import build, first_device
 from fusewire.errors import FusewireError
+from fusewire.ir.graph import HostValue
 from fusewire.kernel.analysis import shape_of
 from fusewire.kernel.text import print_lowered
 from fusewire.numerics.judge import Verdict, judge_op
-from fusewire.ops.sample import HostValue
 from fusewire.process.guard import guarded
 from fusewire.registry import REGISTRY
 from fusewire.runtime.transfer import to_host

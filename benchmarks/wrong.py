@@ -37,13 +37,12 @@ from fusewire.choosing.judge import InputSet, Judge, Run
 from fusewire.contract.region import build, first_device
 from fusewire.errors import FusewireError
 from fusewire.ir.builder import bind_symbols
-from fusewire.ir.graph import Array, Graph, Node
+from fusewire.ir.graph import Array, Graph, HostValue, Node
 from fusewire.numerics.bound import leaves
 from fusewire.numerics.oracle import Oracle
 from fusewire.numerics.scale import bindings_of
 from fusewire.numerics.spread import Expected, classes
 from fusewire.ops.interpret import Interpreter
-from fusewire.ops.sample import HostValue
 from fusewire.planning.claims import ask
 from fusewire.planning.target import Target
 from fusewire.registry import REGISTRY

@@ -116,7 +116,7 @@ class BlocksBackend(Backend):
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Keep the region as text; constants of some size are weights, which come apart."""
-        config.checked("blocks", {})
+        config.checked("blocks", ())
         slots = (*edge_slots(region), *weight_slots(region, INLINE_BYTES + 1))
         return Artifact("rebuild", print_graph(region).encode(), slots)
 

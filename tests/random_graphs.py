@@ -21,7 +21,7 @@ from fusewire.errors import FusewireError
 from fusewire.ir.builder import bind_symbols, constant
 from fusewire.ir.dims import Dim, Sym, Symbol, symbol, symbols, unbacked
 from fusewire.ir.dims import substitute as substitute_dim
-from fusewire.ir.graph import Attr, Graph, Node, Value, order
+from fusewire.ir.graph import Attr, Graph, HostValue, Node, Value, order
 from fusewire.ir.types import TensorType, substitute_type, type_symbols
 from fusewire.ops.control import cond
 from fusewire.ops.conversion import cast
@@ -31,7 +31,7 @@ from fusewire.ops.elementwise import add, floor_divide, multiply
 from fusewire.ops.indexing import gather
 from fusewire.ops.interpret import Interpreter, type_of
 from fusewire.ops.movement import concat, reshape, tile
-from fusewire.ops.sample import Draw, HostValue, Sample
+from fusewire.ops.sample import Draw, Sample
 from fusewire.ops.shape import shape_of
 from fusewire.ops.slicing import slice_axis
 from fusewire.ops.subgraph import subgraph

@@ -31,9 +31,8 @@ from fusewire.contract.backend import (
     Unavailable,
 )
 from fusewire.errors import CompileTimeout, EngineError, EngineRaised
-from fusewire.ir.graph import Array, Graph
+from fusewire.ir.graph import Array, Graph, HostValue
 from fusewire.ops.interpret import interpret
-from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate, candidates
 from fusewire.planning.target import Target
 from fusewire.records.entries import Records

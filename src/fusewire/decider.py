@@ -17,10 +17,9 @@ from fusewire.candidate_entries import CandidateEntries, Compared
 from fusewire.context import CompileContext, reference_target
 from fusewire.contract.frontend import Reading
 from fusewire.errors import note
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Graph, HostValue
 from fusewire.ir.hash import exact_hash
 from fusewire.ir.live import call_bytes
-from fusewire.ops.sample import HostValue
 from fusewire.options import EXACT, FALLBACK, LATE_BUDGET, Fallback, Options
 from fusewire.records.entries import Records
 from fusewire.records.keys import decision_fields, decision_key

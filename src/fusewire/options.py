@@ -169,7 +169,7 @@ class Options:
         self._settle_backend()
         _check_config(self.backend_config)
         if self.backend == FALLBACK:
-            self.config.checked(FALLBACK, {})
+            self.config.checked(FALLBACK, ())
         _check_accuracy(self.accuracy)
         if self.calibrate is not None:
             from fusewire.calibration import Calibration

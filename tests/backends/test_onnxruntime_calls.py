@@ -189,5 +189,5 @@ def test_memory_of_a_call_is_given_back_where_that_is_asked_for() -> None:
     )
     # Two values of 64 MB live at once.
     assert kept - freed > 100e6
-    with pytest.raises(OptionsError, match="arena='small': give True or False"):
+    with pytest.raises(OptionsError, match=r"has no arena='small'\. It has True and False"):
         fw.compile(np.exp, backend="onnxruntime", backend_config={"arena": "small"})(rows(2))

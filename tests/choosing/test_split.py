@@ -247,7 +247,7 @@ def test_ways_are_the_cheapest_for_each_number_of_changes() -> None:
 
 def test_spinning_must_be_told_in_plain_words() -> None:
     graph = fw.trace(waves, fw.Spec(X.shape, "float32"))
-    with pytest.raises(OptionsError, match="spinning='no': give True or False"):
+    with pytest.raises(OptionsError, match=r"has no spinning='no'\. It has True and False"):
         fw.compile(graph, backend="onnxruntime", backend_config={"spinning": "no"})(X)
     asleep = fw.compile(graph, backend="onnxruntime", backend_config={"spinning": False})
     np.testing.assert_allclose(asleep(X), waves(X), rtol=1e-5)

@@ -89,7 +89,7 @@ class AbacusBackend(Backend):
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the graph."""
-        config.checked(INFO.name, {})
+        config.checked(INFO.name, ())
         slots = (*edge_slots(region), *weight_slots(region, INLINE_BYTES + 1))
         return Artifact("rebuild", print_graph(region).encode(), slots)
 

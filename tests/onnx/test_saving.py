@@ -17,7 +17,7 @@ from fusewire.dtypes import float32, int64
 from fusewire.errors import FormatError
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import symbol, unbacked
-from fusewire.ir.graph import Graph, Value
+from fusewire.ir.graph import Graph, HostValue, Value
 from fusewire.ir.hash import exact_hash, structural_hash
 from fusewire.ir.types import OptionalType, SequenceType, TensorType
 from fusewire.onnx.frontend import OnnxFrontend
@@ -31,7 +31,6 @@ from fusewire.ops.interpret import interpret
 from fusewire.ops.movement import reshape
 from fusewire.ops.normalization import layer_norm, rms_norm
 from fusewire.ops.reduction import reduce_mean
-from fusewire.ops.sample import HostValue
 from fusewire.ops.slicing import slice_axis
 from fusewire.ops.subgraph import subgraph
 from fusewire.ops.table import all_ops

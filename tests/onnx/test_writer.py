@@ -20,7 +20,7 @@ from fusewire.dtypes import (
 from fusewire.errors import FormatError
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import symbol
-from fusewire.ir.graph import Graph, Value
+from fusewire.ir.graph import Graph, HostValue, Value
 from fusewire.ir.types import SequenceType, TensorType
 from fusewire.onnx.elements import DTYPES, element_of
 from fusewire.onnx.ops.write_table import WRITERS
@@ -35,7 +35,6 @@ from fusewire.ops.indexing import gather
 from fusewire.ops.movement import broadcast_to, reshape
 from fusewire.ops.normalization import layer_norm, rms_norm
 from fusewire.ops.recurrent import lstm
-from fusewire.ops.sample import HostValue
 from fusewire.ops.slicing import slice_axis
 from fusewire.ops.subgraph import subgraph
 from fusewire.ops.table import all_ops

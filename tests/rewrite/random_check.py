@@ -10,14 +10,13 @@ import numpy as np
 
 from fusewire.dtypes import dtype
 from fusewire.errors import FusewireError
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Graph, HostValue
 from fusewire.ir.hash import exact_hash
 from fusewire.ir.text import constants_of, parse_graph, print_graph
 from fusewire.numerics.judge import Verdict
 from fusewire.numerics.oracle import Oracle
 from fusewire.numerics.scale import bindings_of
 from fusewire.ops.interpret import interpret
-from fusewire.ops.sample import HostValue
 from fusewire.ops.table import verify
 from fusewire.rewrite.cse import share
 from fusewire.rewrite.dead import drop_dead

@@ -14,8 +14,7 @@ from fusewire.background.process import CAN_COMPARE
 from fusewire.contract.frontend import Reading
 from fusewire.contract.model_file import ModelFile
 from fusewire.errors import NoneRightError, NotRecalledError, note
-from fusewire.ir.graph import Graph
-from fusewire.ops.sample import HostValue
+from fusewire.ir.graph import Graph, HostValue
 from fusewire.options import Options
 from fusewire.process.forks import without_forks
 from fusewire.records.entries import Records

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from fusewire.calibration import Calibration, Sample
-from fusewire.ir.graph import Constant, Graph
+from fusewire.ir.graph import Constant, Graph, HostValue
 from fusewire.ir.parse import parse_graph
 from fusewire.ops.outside import OUTSIDE
-from fusewire.ops.sample import HostValue
 from fusewire.options import FirstWith, ForDevice, Options
 from fusewire.process.codec import read_value, write_value
 from fusewire.process.frames import Blobs, Frame

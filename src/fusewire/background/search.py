@@ -42,8 +42,7 @@ from fusewire.errors import (
     warn_outside,
 )
 from fusewire.events import EVENTS
-from fusewire.ir.graph import Graph
-from fusewire.ops.sample import HostValue
+from fusewire.ir.graph import Graph, HostValue
 from fusewire.options import Options
 from fusewire.process.forks import in_forked_child
 from fusewire.process.frames import Frame

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
-from fusewire.ops.sample import HostValue
+from fusewire.ir.graph import HostValue
 from fusewire.process.forks import in_forked_child, without_forks
 from fusewire.runtime.entry import Entry, State
 from fusewire.runtime.serving import ServingRunner

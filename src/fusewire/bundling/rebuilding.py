@@ -15,8 +15,7 @@ from fusewire.context import CompileContext, reference_target
 from fusewire.contract.frontend import Reading, Structure
 from fusewire.decider import Decider
 from fusewire.errors import BundleWarning, RefusedError, warn_outside
-from fusewire.ir.graph import Graph
-from fusewire.ops.sample import HostValue
+from fusewire.ir.graph import Graph, HostValue
 from fusewire.planning.candidates import Candidate, plan_choice
 from fusewire.planning.planner import make_plan
 from fusewire.planning.target import Target

@@ -28,7 +28,7 @@ from fusewire.choosing.judge import (
     varied_sets,
 )
 from fusewire.errors import OptionsError
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Graph, HostValue
 from fusewire.ir.types import TensorType
 from fusewire.numerics.confidence import fewest, lower_limit
 from fusewire.numerics.deviation import (
@@ -38,7 +38,6 @@ from fusewire.numerics.deviation import (
     limit_for_others,
     worst,
 )
-from fusewire.ops.sample import HostValue
 from fusewire.options import Accuracy
 
 # How much longer than the slowest one so far the next exact run may take.

@@ -9,7 +9,7 @@ from fusewire.choosing.duel import MOST_SECONDS, SECONDS, beats, duel
 from fusewire.choosing.judge import Judge
 from fusewire.choosing.measure import Comparison
 from fusewire.errors import EngineError, FusewireError
-from fusewire.ops.sample import HostValue
+from fusewire.ir.graph import HostValue
 from fusewire.planning.candidates import Candidate
 from fusewire.runtime.entry import Runner
 from fusewire.runtime.function import FUNCTION, FunctionRunner

@@ -19,14 +19,13 @@ from fusewire.choosing.judge import Judge, Judgement, Run, answers
 from fusewire.contract.backend import Config, Device, Refusal
 from fusewire.errors import EngineError, FusewireError
 from fusewire.ir.builder import bind_symbols
-from fusewire.ir.graph import Graph, Node, Value
+from fusewire.ir.graph import Graph, HostValue, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.numerics.judge import Alone
 from fusewire.numerics.oracle import Oracle
 from fusewire.numerics.scale import bindings_of
 from fusewire.numerics.spread import Expected
 from fusewire.ops.interpret import Interpreter
-from fusewire.ops.sample import HostValue
 from fusewire.planning.partition import Cutter
 from fusewire.process.guard import BY_CODE
 from fusewire.process.isolate import Contact, first_contact, rerun

@@ -16,10 +16,10 @@ from fusewire.choosing.judge import Judge
 from fusewire.contract.backend import Config
 from fusewire.errors import BudgetError, FusewireError
 from fusewire.ir.builder import bind_symbols
+from fusewire.ir.graph import HostValue
 from fusewire.numerics.scale import bindings_of
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.limits import RunLimits, limited
-from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate
 from fusewire.planning.target import Target
 from fusewire.process.limits import ChildLimits

@@ -25,10 +25,9 @@ from fusewire.errors import (
     ShapeMismatchError,
     note,
 )
-from fusewire.ir.graph import Array, Graph
+from fusewire.ir.graph import Array, Graph, HostValue
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.limits import limited
-from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate, Unfit, split_candidate
 from fusewire.planning.policy import TargetFinder
 from fusewire.planning.target import Target

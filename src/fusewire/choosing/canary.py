@@ -15,12 +15,11 @@ from typing import Any, final
 from fusewire.choosing.accuracy import accuracy_problem
 from fusewire.contract.backend import Held
 from fusewire.errors import FusewireError, MiscompileWarning, warn_outside
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Graph, HostValue
 from fusewire.numerics.judge import Verdict
 from fusewire.numerics.oracle import Oracle
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.limits import RunLimits, limited
-from fusewire.ops.sample import HostValue
 from fusewire.options import EXACT, Accuracy
 from fusewire.runtime.entry import Runner
 from fusewire.runtime.transfer import to_host

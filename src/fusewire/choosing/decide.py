@@ -42,9 +42,8 @@ from fusewire.errors import (
     StoreError,
     note,
 )
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Graph, HostValue
 from fusewire.ops.limits import Meter, returned_bytes
-from fusewire.ops.sample import HostValue
 from fusewire.options import EXACT, FALLBACK, Accuracy
 from fusewire.planning.candidates import (
     Candidate,

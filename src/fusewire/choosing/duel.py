@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeAlias
 
 from fusewire.choosing.measure import Comparison, Contender, Timing, compare, interval
-from fusewire.ops.sample import HostValue
+from fusewire.ir.graph import HostValue
 from fusewire.runtime.entry import Runner
 
 # Seconds that a duel takes; calls that are too long for this run a few times in turns.

@@ -15,11 +15,11 @@ from fusewire.choosing.accuracy import as_declared
 from fusewire.choosing.decide import Question
 from fusewire.choosing.race import failed_status
 from fusewire.errors import BudgetError, EngineError
+from fusewire.ir.graph import HostValue
 from fusewire.numerics.deviation import deviations, worst
 from fusewire.numerics.metrics import Metric
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.limits import limited
-from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate, Unfit
 from fusewire.planning.policy import TargetFinder
 from fusewire.trials.trial import CandidateTrial, TrialRunner

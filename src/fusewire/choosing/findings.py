@@ -20,11 +20,10 @@ from fusewire.contract.model_file import known_constants
 from fusewire.contract.region import weights_of
 from fusewire.errors import StoreError
 from fusewire.ir.dims import Symbol, evaluate
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Graph, HostValue
 from fusewire.ir.hash import exact_hash, structural_hash
 from fusewire.ir.types import TensorType, Type, type_symbols
 from fusewire.ops.interpret import bind
-from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate
 from fusewire.records.entries import Records
 from fusewire.records.keys import artifact_key, host_fields

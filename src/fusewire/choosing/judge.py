@@ -21,14 +21,13 @@ import numpy as np
 
 from fusewire.dtypes import DType
 from fusewire.errors import BudgetError, FusewireError, StoreError
-from fusewire.ir.graph import Array, Graph
+from fusewire.ir.graph import Array, Graph, HostValue
 from fusewire.ir.types import TensorType, Type
 from fusewire.numerics.deviation import Deviation
 from fusewire.numerics.judge import Alone, Verdict, summary
 from fusewire.numerics.oracle import Oracle
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.limits import RunLimits, limited, meter
-from fusewire.ops.sample import HostValue
 from fusewire.rewrite.roles import Role, roles
 
 Run = Callable[[Sequence[HostValue]], list[HostValue]]

@@ -13,9 +13,8 @@ from fusewire.choosing.race import Progress
 from fusewire.contract.backend import Config
 from fusewire.errors import FusewireError
 from fusewire.ir.dims import Symbol
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Graph, HostValue
 from fusewire.numerics.scale import bindings_of
-from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate, placed_candidate, placing_of
 from fusewire.planning.segments import Segment, segments
 from fusewire.planning.target import Target

@@ -40,9 +40,9 @@ from fusewire.errors import (
     RefusedError,
     note,
 )
+from fusewire.ir.graph import HostValue
 from fusewire.ir.live import call_bytes
 from fusewire.numerics.deviation import Deviation
-from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate, Unfit
 from fusewire.planning.target import Target
 from fusewire.runtime.fitting import is_fitted

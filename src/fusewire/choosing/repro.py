@@ -23,11 +23,10 @@ from fusewire.contract.backend import Backend, Config, Device
 from fusewire.contract.script import Script, Scripted
 from fusewire.dtypes import dtype
 from fusewire.errors import BudgetError, EngineError
-from fusewire.ir.graph import Array
+from fusewire.ir.graph import Array, HostValue
 from fusewire.ir.text import constants_of, print_graph
 from fusewire.numerics.spread import Expected
 from fusewire.ops.limits import RunLimits, limited
-from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate
 from fusewire.process.guard import described, guarded
 from fusewire.records.quarantine import Fact

@@ -23,9 +23,8 @@ from fusewire.choosing.placing import PlacedSearch
 from fusewire.choosing.race import ORDER, Race, RaceResult, is_plain, lead, unbeaten
 from fusewire.choosing.tune import drawn
 from fusewire.errors import FusewireError, NoneRightError
-from fusewire.ir.graph import Node, Value
+from fusewire.ir.graph import HostValue, Node, Value
 from fusewire.ir.hash import structural_hash
-from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate
 from fusewire.planning.claims import ask_safely
 from fusewire.planning.segments import Segment

@@ -23,10 +23,10 @@ from fusewire.contract.backend import Config, Fact
 from fusewire.contract.tuning import TUNED, Piece, Tuner, written
 from fusewire.errors import FusewireError, NoneRightError
 from fusewire.ir.builder import bind_symbols
-from fusewire.ir.graph import Graph, Value
+from fusewire.ir.graph import Graph, HostValue, Value
 from fusewire.ir.types import tensor_of
 from fusewire.numerics.scale import bindings_of
-from fusewire.ops.sample import Draw, HostValue
+from fusewire.ops.sample import Draw
 from fusewire.planning.candidates import Candidate
 from fusewire.planning.planner import make_plan
 from fusewire.planning.target import Target

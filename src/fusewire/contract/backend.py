@@ -313,8 +313,9 @@ class BackendOption:
 
     def check(self, backend: str, value: Fact) -> None:
         """Raise OptionsError for a value that is not listed."""
-        if self.values and value not in self.values:
-            *others, last = (f'"{x}"' for x in self.values)
+        # True is 1, and is not meant by it.
+        if self.values and not any(x == value and type(x) is type(value) for x in self.values):
+            *others, last = (f'"{x}"' if isinstance(x, str) else str(x) for x in self.values)
             listed = f"{', '.join(others)} and {last}" if others else last
             raise OptionsError(f"{backend} has no {self.name}={value!r}. It has {listed}.")
 
@@ -344,20 +345,18 @@ class Config:
     deterministic: bool = False
     options: Mapping[str, Fact] = field(default_factory=dict)
 
-    def checked(
-        self, backend: str, declared: Mapping[str, Fact] | Sequence[BackendOption]
-    ) -> dict[str, Fact]:
+    def checked(self, backend: str, declared: Sequence[BackendOption]) -> dict[str, Fact]:
         """Merge the options over a backend's defaults.
 
         Raises:
             OptionsError: one is unknown, or has a value that it may not have.
         """
-        own = declared if isinstance(declared, Mapping) else {x.name: x.default for x in declared}
+        own = {option.name: option.default for option in declared}
         unknown = sorted(set(self.options) - set(own))
         if unknown:
             known = ", ".join(sorted(own)) or "none"
             raise OptionsError(f"{backend} has no option {', '.join(unknown)}. Options: {known}.")
-        for option in () if isinstance(declared, Mapping) else declared:
+        for option in declared:
             option.check(backend, self.options.get(option.name, option.default))
         return {**own, **self.options}
 

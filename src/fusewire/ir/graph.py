@@ -24,7 +24,7 @@ from fusewire.ir.dims import Sym
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type, brief
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-# What the reference works on: arrays, lists of them (sequences), None (absent).
+# A value that a graph runs on: an array, a list of them (a sequence), or None (absent).
 HostValue: TypeAlias = Any
 Attr: TypeAlias = (
     "bool | int | float | str | DType | Sym | TensorType | SequenceType | OptionalType "

@@ -13,14 +13,13 @@ import numpy as np
 
 from fusewire.dtypes import DType, dtype, float64
 from fusewire.ir.dims import Symbol
-from fusewire.ir.graph import Array, Graph, Node
+from fusewire.ir.graph import Array, Graph, HostValue, Node
 from fusewire.ir.types import TensorType, Type, tensor_of
 from fusewire.numerics.noise import MOVED_IN_OP, Noise, alone, felt_inputs, is_exact
 from fusewire.numerics.scale import Scales, bindings_of, rms, terms_of
 from fusewire.numerics.spread import SCOUT, Expected, Runs, expect, expect_exact, floor_of
 from fusewire.ops.declare import Op, Trait
 from fusewire.ops.interpret import Interpreter
-from fusewire.ops.sample import HostValue
 
 RUNS = 8
 SCOUTS = 2

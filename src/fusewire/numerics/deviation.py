@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fusewire.dtypes import DType
-from fusewire.ir.graph import Array, Graph
+from fusewire.ir.graph import Array, Graph, HostValue
 from fusewire.numerics.bound import leaves
 from fusewire.numerics.spread import classes
-from fusewire.ops.sample import HostValue
 
 # Normal quantiles: of the share of other inputs within the limit, 99.9%, and of how sure that is,
 # 95%.

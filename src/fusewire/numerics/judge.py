@@ -13,12 +13,11 @@ from typing import Literal, get_args
 import numpy as np
 
 from fusewire import dtypes
-from fusewire.ir.graph import Array, Graph
+from fusewire.ir.graph import Array, Graph, HostValue
 from fusewire.numerics.bound import Leaf, expect_op, expect_region, leaves
 from fusewire.numerics.scale import bindings_of
 from fusewire.numerics.spread import Expected, classes, is_code, slice_rms
 from fusewire.ops.interpret import Interpreter
-from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 
 # From the best to the worst.

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fusewire.errors import CheckError
-from fusewire.ir.graph import Array
-from fusewire.ops.sample import HostValue
+from fusewire.ir.graph import Array, HostValue
 
 # The right outputs and those to score, to a score.
 Metric: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], float]

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from fusewire.dtypes import DType
-from fusewire.ir.graph import Array, Graph, Node, Value
+from fusewire.ir.graph import Array, Graph, HostValue, Node, Value
 from fusewire.ir.types import TensorType, tensor_of
 from fusewire.numerics.scale import Scales, whole
-from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 
 # Share of results that move to the number above, and of those that move to the one below: about

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from fusewire.errors import GraphError, ShapeMismatchError
-from fusewire.ir.graph import Array, Graph, Node, Value
+from fusewire.ir.graph import Array, Graph, HostValue, Node, Value
 from fusewire.numerics.bound import Leaf, value_leaves
 from fusewire.numerics.judge import Verdict, judge_leaves, summary
 from fusewire.numerics.noise import Noise, felt_inputs
@@ -27,7 +27,6 @@ from fusewire.numerics.spread import SCOUT, Expected, Runs, expect
 from fusewire.ops import limits
 from fusewire.ops.declare import Trait
 from fusewire.ops.interpret import Interpreter
-from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 
 SCOUTS = 2

@@ -14,11 +14,10 @@ import numpy as np
 
 from fusewire.errors import DimError
 from fusewire.ir.dims import Symbol, evaluate
-from fusewire.ir.graph import Array, Graph, Node
+from fusewire.ir.graph import Array, Graph, HostValue, Node
 from fusewire.ir.types import TensorType, substitute_type
 from fusewire.ops.declare import Trait
 from fusewire.ops.interpret import Bindings, Interpreter, bind
-from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 
 # Noise on a sum, in epsilons per root of its number of terms, as adding one by one gives.

@@ -15,14 +15,14 @@ import numpy as np
 from fusewire.dtypes import ALL, DType, float32, int32, int64
 from fusewire.errors import ShapeMismatchError
 from fusewire.ir.dims import Dim, symbols, unbacked
-from fusewire.ir.graph import Array, Value
+from fusewire.ir.graph import Array, HostValue, Value
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type, tensor_of
 from fusewire.ops.creation import NO_OPERANDS
 from fusewire.ops.declare import EXACT, Family, Op, Trait
 from fusewire.ops.elementwise import unary_samples
 from fusewire.ops.inference import axis_of, require
 from fusewire.ops.intervals import check_elements
-from fusewire.ops.sample import HostValue, Sample, bad, draw, given, sample
+from fusewire.ops.sample import Sample, bad, draw, given, sample
 from fusewire.ops.subgraph import FLAG, INDEX, Found, alike, dims_of, settled
 
 FAMILY = Family("container")

@@ -16,14 +16,14 @@ import numpy as np
 from fusewire.dtypes import ALL, DType, bool_, float32, int64
 from fusewire.errors import CheckError, TypeRuleError
 from fusewire.ir.dims import Dim, symbol, unbacked
-from fusewire.ir.graph import Array, Graph, Value
+from fusewire.ir.graph import Array, Graph, HostValue, Value
 from fusewire.ir.types import SequenceType, TensorType, Type, tensor_of
 from fusewire.ops.declare import EXACT, BodyLayout, Family, Op, Trait
 from fusewire.ops.elementwise import add, multiply
 from fusewire.ops.inference import require, same_dim
 from fusewire.ops.logic import less
 from fusewire.ops.movement import concat, expand_dims
-from fusewire.ops.sample import BadSample, HostValue, Sample, bad, draw, given, sample
+from fusewire.ops.sample import BadSample, Sample, bad, draw, given, sample
 from fusewire.ops.subgraph import (
     FLAG,
     INDEX,

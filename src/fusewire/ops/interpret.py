@@ -25,13 +25,12 @@ from fusewire.errors import (
     ShapeMismatchError,
 )
 from fusewire.ir.dims import Sym, Symbol, bind_alone, evaluate, lone_symbol, symbols
-from fusewire.ir.graph import Array, Attr, Graph, Node, Value
+from fusewire.ir.graph import Array, Attr, Graph, HostValue, Node, Value
 from fusewire.ir.types import SequenceType, TensorType, Type, tensor_of
 from fusewire.ops import limits
 from fusewire.ops.declare import Op, Trait
 from fusewire.ops.limits import Meter
 from fusewire.ops.requires import check_node, label_of
-from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 
 # Sees a node's outputs before anyone uses them, and may give others in their place.

@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fusewire.dtypes import DType, DTypeLike, dtype, float32, string
-from fusewire.ir.graph import Array, Attr
-from fusewire.ir.graph import HostValue as HostValue
+from fusewire.ir.graph import Array, Attr, HostValue
 from fusewire.ir.types import Type
 
 

@@ -37,9 +37,8 @@ from fusewire.errors import (
     EngineOutOfMemory,
     OptionsError,
 )
-from fusewire.ir.graph import Array, Graph
+from fusewire.ir.graph import Array, Graph, HostValue
 from fusewire.ops.interpret import Bindings
-from fusewire.ops.sample import HostValue
 from fusewire.process.codec import (
     LIST,
     NUMBERS,

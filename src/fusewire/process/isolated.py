@@ -20,9 +20,8 @@ from fusewire.contract.backend import Artifact, Device, Done, Event, Executable,
 from fusewire.dtypes import bool_, string
 from fusewire.errors import EngineGarbage
 from fusewire.ir.dims import Dim, Symbol, bind_alone, evaluate, symbols
-from fusewire.ir.graph import Array
+from fusewire.ir.graph import Array, HostValue
 from fusewire.ir.types import OptionalType, SequenceType, Type
-from fusewire.ops.sample import HostValue
 from fusewire.process.arena import Arena, Lease, aligned
 from fusewire.process.lanes import Fault, ServedChild
 from fusewire.process.limits import ChildLimits

@@ -19,9 +19,8 @@ import numpy as np
 
 from fusewire.contract.backend import Executable
 from fusewire.errors import EngineError, EngineGarbage
-from fusewire.ir.graph import Array
+from fusewire.ir.graph import Array, HostValue
 from fusewire.ops.limits import RunLimits, limited
-from fusewire.ops.sample import HostValue
 from fusewire.process.codec import read_value
 from fusewire.process.frames import Blobs
 from fusewire.process.guard import CALLERS, blaming, guarded

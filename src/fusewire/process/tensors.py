@@ -15,8 +15,7 @@ import numpy as np
 
 from fusewire.dtypes import ALL, DType, dtype, string
 from fusewire.errors import DTypeError, EngineGarbage
-from fusewire.ir.graph import Array
-from fusewire.ops.sample import HostValue
+from fusewire.ir.graph import Array, HostValue
 from fusewire.process.arena import aligned
 from fusewire.process.codec import read_words, write_words
 

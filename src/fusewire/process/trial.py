@@ -31,11 +31,10 @@ from fusewire.contract.region import edge_slots, weights_of
 from fusewire.contract.tuning import Clocked
 from fusewire.dtypes import dtype
 from fusewire.errors import DTypeError, EngineGarbage, ShapeMismatchError
-from fusewire.ir.graph import Array, Graph
+from fusewire.ir.graph import Array, Graph, HostValue
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
 from fusewire.ops import limits
 from fusewire.ops.interpret import Bindings, bind
-from fusewire.ops.sample import HostValue
 from fusewire.process.guard import Phase, described, failure, guarded
 
 _REFERENCE = re.compile(r"[\w.]+:[\w.]+")

@@ -22,11 +22,10 @@ from fusewire.contract.backend import Artifact, Backend, Config, Device, Executa
 from fusewire.contract.model_file import ModelFile, SentFile
 from fusewire.contract.timing import take_times
 from fusewire.errors import EngineError, EngineGarbage
-from fusewire.ir.graph import Array, Constant, Graph
+from fusewire.ir.graph import Array, Constant, Graph, HostValue
 from fusewire.ir.parse import parse_graph
 from fusewire.ops.limits import RunLimits, limited
 from fusewire.ops.outside import OUTSIDE
-from fusewire.ops.sample import HostValue
 from fusewire.process.closed import finish, missing_programs
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing

@@ -16,12 +16,11 @@ from fusewire.contract.extension import Extension
 from fusewire.dtypes import float32
 from fusewire.errors import EngineError
 from fusewire.ir.builder import inline
-from fusewire.ir.graph import Graph, Value
+from fusewire.ir.graph import Graph, HostValue, Value
 from fusewire.ir.types import TensorType
 from fusewire.numerics.judge import judge_op
 from fusewire.ops.declare import Op
 from fusewire.ops.interpret import graph_of
-from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 from fusewire.process.guard import refusal
 from fusewire.process.isolate import claim, first_contact

@@ -9,11 +9,10 @@ from fusewire.contract.backend import Held
 from fusewire.events import EVENTS
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.dims import Dim, Symbol
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Graph, HostValue
 from fusewire.ir.types import type_symbols
 from fusewire.ir.verify import attr_symbols
 from fusewire.ops.interpret import Interpreter
-from fusewire.ops.sample import HostValue
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import Step
 from fusewire.runtime.regions import RegionBuilder

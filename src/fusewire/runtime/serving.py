@@ -20,7 +20,7 @@ import numpy as np
 
 from fusewire.contract.backend import Held
 from fusewire.errors import NoQuietError
-from fusewire.ops.sample import HostValue
+from fusewire.ir.graph import HostValue
 from fusewire.process.calls import CallPage, new_page
 from fusewire.runtime.entry import Details, Entry, Runner, State
 from fusewire.runtime.plan import Plan

@@ -249,7 +249,7 @@ class ChaosBackend(Backend):
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the graph; garbage has slots of another dtype."""
-        config.checked("chaos", {})
+        config.checked("chaos", ())
         fault = self.strikes("compile")
         self.strikes("recompile" if self._has_compiled else "")
         self._has_compiled = True

@@ -16,14 +16,14 @@ from typing import Any
 from fusewire.contract.backend import Gap
 from fusewire.dtypes import ALL, DType, dtype, float32, string
 from fusewire.errors import FusewireError, TypeRuleError
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Graph, HostValue
 from fusewire.ir.hash import exact_hash, structural_hash
 from fusewire.ir.text import constants_of, parse_graph, print_graph
 from fusewire.ir.types import TensorType, Type
 from fusewire.numerics.judge import judge_op
 from fusewire.ops.declare import Op
 from fusewire.ops.interpret import graph_of, interpret
-from fusewire.ops.sample import BadSample, HostValue, Sample
+from fusewire.ops.sample import BadSample, Sample
 from fusewire.ops.table import all_ops, verify
 
 REQUIRED = ("empty", "scalar", "broadcast")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fusewire.compiler import compile as compile_program
 from fusewire.contract.backend import Backend, Device
 from fusewire.errors import FusewireError
-from fusewire.ops.sample import HostValue
+from fusewire.ir.graph import HostValue
 from fusewire.planning.claims import ask
 from fusewire.planning.target import Target
 from fusewire.testing.conformance import Case

@@ -119,7 +119,7 @@ class NullBackend(Backend):
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the graph: only its types are needed."""
-        config.checked("null", {})
+        config.checked("null", ())
         slots = (*edge_slots(region), *weight_slots(region, INLINE_BYTES + 1))
         return Artifact("rebuild", print_graph(region).encode(), slots)
 

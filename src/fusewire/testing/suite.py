@@ -18,11 +18,10 @@ from fusewire.contract.region import weights_of
 from fusewire.contract.tuning import Tuner
 from fusewire.errors import FusewireError
 from fusewire.ir.builder import inline
-from fusewire.ir.graph import Graph, Value
+from fusewire.ir.graph import Graph, HostValue, Value
 from fusewire.ir.text import constants_of
 from fusewire.ops.declare import Op, Trait
 from fusewire.ops.outside import holds_outside_ops
-from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 from fusewire.planning.claims import ask
 from fusewire.planning.target import Target

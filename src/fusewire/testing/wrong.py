@@ -13,9 +13,8 @@ from typing import Any, final
 import ml_dtypes
 import numpy as np
 
-from fusewire.ir.graph import Array, Graph, Node, Value
+from fusewire.ir.graph import Array, Graph, HostValue, Node, Value
 from fusewire.ops.interpret import Interpreter
-from fusewire.ops.sample import HostValue
 
 Rng = np.random.Generator
 # The default size of faults, as a share of a tensor's rms.

@@ -20,14 +20,13 @@ from fusewire.contract.backend import Config, Device, Held, Refusal, label
 from fusewire.errors import CheckError, EngineError, EngineRaised, FusewireError, note
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.dims import Dim, Symbol
-from fusewire.ir.graph import Array, Graph, Node, Value
+from fusewire.ir.graph import Array, Graph, HostValue, Node, Value
 from fusewire.ir.hash import exact_hash
 from fusewire.ir.types import TensorType
 from fusewire.numerics.judge import Alone
 from fusewire.ops.declare import Op
 from fusewire.ops.interpret import Interpreter, bind, graph_of
 from fusewire.ops.operand_draws import operand_draws
-from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 from fusewire.planning.target import Target
 from fusewire.process.guard import guarded, refusal

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from fusewire.contract.backend import Artifact, Config, Refusal
 from fusewire.ir.builder import bind_symbols
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Graph, HostValue
 from fusewire.numerics.scale import bindings_of
-from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate
 from fusewire.planning.policy import TargetFinder
 from fusewire.process.guard import BY_CODE, Answer

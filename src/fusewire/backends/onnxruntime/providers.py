@@ -17,12 +17,9 @@ from fusewire.backends.onnxruntime.info import INFO
 from fusewire.contract.backend import (
     CALIBRATED,
     EXACT_NODES,
-    OPEN,
-    SIZES,
     BackendOption,
     Config,
     Device,
-    Fact,
     Shapes,
     fitted_sizes_option,
 )
@@ -41,6 +38,7 @@ ARENA = "arena"
 EXACT_CODES = "exact_codes"
 # Prefix of options that are handed to the provider as they are.
 OWN = "provider."
+_FITTED = fitted_sizes_option()
 # Runs ops of its own on a server; no device of this machine.
 REMOTE = ("AzureExecutionProvider",)
 
@@ -239,70 +237,78 @@ def described(name: str, kind: str) -> Provider:
     return PROVIDERS.get(name) or Provider(name, kind, short(name))
 
 
-def option_defaults(provider: Provider | None) -> dict[str, Fact]:
-    """List the options of a provider and their defaults; "" leaves one to the provider."""
-    own: dict[str, Fact]
-    if provider is None:
-        own = {SPINNING: True, ARENA: True, PRECISION: FULL, SIZES: OPEN}
-        return {**own, CALIBRATED: (), EXACT_NODES: ""}
-    own = dict.fromkeys((f"{OWN}{name}" for name in provider.options), "")
-    return {SPINNING: True, PRECISION: next(iter(provider.precisions)), **own}
-
-
-def all_options() -> list[BackendOption]:
-    """List the options of all providers; a device takes those of its own."""
-    listed = {
-        f"{OWN}{name}": f"{meaning}; handed to {provider.name}"
-        for provider in PROVIDERS.values()
-        for name, meaning in provider.options.items()
-    }
-    precision = (
+_TRUTH = (True, False)
+_SPINNING = BackendOption(
+    SPINNING,
+    True,
+    "whether its threads wait for the next call by spinning, for about 50 ms",
+    _TRUTH,
+)
+_OWN_KERNELS = (
+    _SPINNING,
+    BackendOption(
+        ARENA,
+        True,
+        "on the CPU, whether the memory of a call is kept for the next; to give it back is slower",
+        _TRUTH,
+    ),
+    BackendOption(
+        PRECISION,
+        FULL,
         "what a provider computes in, where it can do otherwise; on the CPU, int8 rounds weights "
-        "of matrix products, and what they are multiplied with"
+        "of matrix products, and what they are multiplied with",
+        CPU_PRECISIONS,
+    ),
+    BackendOption(CALIBRATED, (), "ranges of layers in int8, on the CPU; calibrate writes it"),
+    BackendOption(
+        EXACT_NODES,
+        "",
+        "places of the matrix products that stay exact with int8 on the CPU, such as 3,7-9",
+    ),
+    replace(_FITTED, meaning=f"on the CPU. {_FITTED.meaning}"),
+)
+
+
+def options_of(provider: Provider | None) -> Sequence[BackendOption]:
+    """List the options of a provider, or of the kernels on the CPU; "" leaves one to it."""
+    if provider is None:
+        return _OWN_KERNELS
+    precisions = tuple(provider.precisions)
+    own = (
+        BackendOption(f"{OWN}{name}", "", f"{meaning}; handed to {provider.name}")
+        for name, meaning in sorted(provider.options.items())
     )
-    exact = "places of the matrix products that stay exact with int8 on the CPU, such as 3,7-9"
-    own = [BackendOption(name, "", meaning) for name, meaning in sorted(listed.items())]
-    arena = (
-        "on the CPU, whether the memory of a call is kept for the next; to give it back is slower"
-    )
-    sizes = fitted_sizes_option()
-    spinning = "whether its threads wait for the next call by spinning, for about 50 ms"
     return [
-        BackendOption(SPINNING, True, spinning),
-        BackendOption(ARENA, True, arena),
-        BackendOption(PRECISION, FULL, precision),
-        BackendOption(CALIBRATED, (), "ranges of layers in int8, on the CPU; calibrate writes it"),
-        BackendOption(EXACT_NODES, "", exact),
-        replace(sizes, meaning=f"on the CPU. {sizes.meaning}"),
+        _SPINNING,
+        BackendOption(PRECISION, precisions[0], "what the provider computes in", precisions),
         *own,
     ]
 
 
+def all_options() -> list[BackendOption]:
+    """List the options of all providers; a device takes those of its own."""
+    listed = {x.name: x for provider in PROVIDERS.values() for x in options_of(provider)}
+    known = {option.name: option for option in _OWN_KERNELS}
+    # Providers compute in others, and each checks its own.
+    known[PRECISION] = replace(known[PRECISION], values=())
+    return [*known.values(), *(listed[name] for name in sorted({*listed} - {*known}))]
+
+
 def provider_options(provider: Provider | None, device: Device, config: Config) -> dict[str, str]:
     """Give what a provider is opened with; OptionsError for an option it does not have."""
-    options = config.checked(INFO.name, option_defaults(provider))
-    for name in (SPINNING, ARENA):
-        if not isinstance(options.pop(name, True), bool):
-            raise OptionsError(f"{name}={config.options[name]!r}: give True or False.")
-    options.pop(CALIBRATED, None)
-    fitted_sizes_option().check(INFO.name, options.pop(SIZES, OPEN))
-    precision = options.pop(PRECISION)
-    known = CPU_PRECISIONS if provider is None else tuple(provider.precisions)
-    if precision not in known:
-        name = CPU_PROVIDER if provider is None else provider.name
-        raise OptionsError(
-            f"{name} has no {PRECISION} {precision!r}. It computes in: {', '.join(known)}."
-        )
+    backend = INFO.name if provider is None else provider.name
+    options = config.checked(backend, options_of(provider))
     if provider is None:
         return {}
     own = {
         name.removeprefix(OWN): str(value)
         for name, value in options.items()
-        if value != "" and not isinstance(value, tuple)
+        if name.startswith(OWN) and value != ""
     }
-    pinned = {**provider.fixed, **provider.precisions[str(precision)], **own}
+    precision = str(options[PRECISION])
+    pinned = {**provider.fixed, **provider.precisions[precision], **own}
     if provider.name == "OpenVINOExecutionProvider":
-        pinned["load_config"] = _load_config(own.get("load_config"), device, str(precision), config)
+        pinned["load_config"] = _load_config(own.get("load_config"), device, precision, config)
     if provider.numbered_by:
         pinned[provider.numbered_by] = str(DeviceName.of(device.id).number)
     return pinned

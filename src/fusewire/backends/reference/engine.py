@@ -55,7 +55,7 @@ class ReferenceBackend(Backend):
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the graph: there is nothing to compile."""
-        config.checked(INFO.name, {})
+        config.checked(INFO.name, ())
         # A constant is in the text exactly when it is not a weight.
         slots = (*edge_slots(region), *weight_slots(region, INLINE_BYTES + 1))
         return Artifact("rebuild", print_graph(region).encode(), slots)

@@ -20,7 +20,7 @@ INFO = BackendInfo(
 
 def launch_of(config: Config, name: str = INFO.name) -> dict[str, Fact]:
     """Give what an artifact is built and run with."""
-    config.checked(name, {})
+    config.checked(name, ())
     if config.threads is None:
         return {}
     if config.threads < 1:

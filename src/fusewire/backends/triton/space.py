@@ -22,7 +22,6 @@ from fusewire.kernel.outside import MOST_CONFIGURATIONS
 from fusewire.kernel.printed import PrintedKernel
 from fusewire.kernel.tuning import Choices, TuningSpace
 
-DEFAULTS: dict[str, Fact] = {option.name: option.default for option in OPTIONS}
 _MOST_STAGES = 5
 _WARPS: tuple[Fact, ...] = (8, 2)
 # What is tried, by what a program takes; what it has untuned comes before.
@@ -60,7 +59,7 @@ class TritonSpace(TuningSpace[Configuration, Function]):
 
     def options(self, config: Config) -> Mapping[str, Fact]:
         """Complete options."""
-        return config.checked(INFO.name, DEFAULTS)
+        return config.checked(INFO.name, OPTIONS)
 
     def configuration(self, config: Config) -> Configuration:
         """Configure kernels; OptionsError for options that cannot be."""

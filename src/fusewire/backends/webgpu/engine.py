@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from fusewire.backends.webgpu.gaps import GAPS
-from fusewire.backends.webgpu.info import INFO, OPTIONS
+from fusewire.backends.webgpu.info import CLOCK, INFO, OPTIONS
 from fusewire.contract.backend import (
     Artifact,
     Backend,
@@ -200,8 +200,6 @@ class WebGpuBackend(Backend, Tuner, Inspector):
 
     def clock(self, device: Device) -> Mapping[str, Fact]:
         """Timestamps, where the adapter has them."""
-        from fusewire.backends.webgpu.space import CLOCK
-
         return {"timestamps": CLOCK} if device.facts["has_timestamps"] else {}
 
     def _renew(self, lost: Context) -> Context:

@@ -20,6 +20,8 @@ INFO = BackendInfo(
     metadata={"engine": "https://github.com/pygfx/wgpu-py"},
     plans_memory=True,
 )
+# timestamps: False, True, or this, with which nothing else counts as the time of a run.
+CLOCK = "clock"
 OPTIONS = (
     BackendOption("workgroup", 256, "Invocations per workgroup, where each has its own elements."),
     BackendOption(
@@ -52,6 +54,7 @@ OPTIONS = (
         "timestamps",
         False,
         'Time every dispatch on the device; with "clock", only that counts as the time of a run.',
+        (False, True, CLOCK),
     ),
     BackendOption("debug", False, "Run kernels one by one, so that an error names the kernel."),
     BackendOption(TUNED, (), "Configurations of single kernels by key; level 3 writes it."),

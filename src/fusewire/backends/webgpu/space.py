@@ -17,9 +17,6 @@ from fusewire.kernel.outside import MOST_CONFIGURATIONS, KernelTable, WgslKernel
 from fusewire.kernel.printed import PrintedKernel
 from fusewire.kernel.tuning import Choices, TuningSpace
 
-# timestamps: False, True, or this, with which nothing else counts as the time of a run.
-CLOCK = "clock"
-DEFAULTS: dict[str, Fact] = {option.name: option.default for option in OPTIONS}
 TILES = (1, 2, 4, 8, 16)
 POINTS = (1, 2, 4, 8, 16)
 DEPTHS = (0, 4, 8, 16, 32)
@@ -61,7 +58,7 @@ class WebGpuSpace(TuningSpace[Configuration, str]):
 
     def options(self, config: Config) -> Mapping[str, Fact]:
         """Complete options."""
-        return config.checked(INFO.name, DEFAULTS)
+        return config.checked(INFO.name, OPTIONS)
 
     def configuration(self, config: Config) -> Configuration:
         """Configure kernels for the device; OptionsError for options that cannot be."""

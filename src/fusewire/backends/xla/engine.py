@@ -148,7 +148,7 @@ class XlaBackend(Backend, Scripted, Inspector):
         from fusewire.backends.xla.program import program
         from fusewire.contract.region import edge_slots, weight_slots
 
-        config.checked(INFO.name, {})
+        config.checked(INFO.name, ())
         threads = _threads(config)
         slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
         start = time.perf_counter()

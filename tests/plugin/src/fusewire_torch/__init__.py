@@ -63,7 +63,7 @@ class TorchBackend(fb.Backend):
         return fb.claim_by_table(graph, refuses, shapes="dynamic")
 
     def compile(self, region: Any, device: fb.Device, config: Any) -> fb.Artifact:
-        config.checked("torch-eager", {})
+        config.checked("torch-eager", ())
         slots = (*fb.edge_slots(region), *fb.weight_slots(region, fb.INLINE_BYTES + 1))
         return fb.Artifact("rebuild", fb.print_graph(region).encode(), slots)
 
