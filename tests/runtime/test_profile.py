@@ -346,6 +346,16 @@ def test_chrome_trace_has_complete_events_in_microseconds(tmp_path: Path) -> Non
         assert {"pid", "tid", "args"} <= event.keys()
 
 
+def test_trace_tells_compiling_a_region_from_running_it(tmp_path: Path) -> None:
+    with fw.profile() as p:
+        _compiled()(X)
+    p.save(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = {event["name"]: event["cat"] for event in events if event["ph"] == "X"}
+    assert names["region0"] == "region"
+    assert names["compile region0"] == "compile"
+
+
 def test_profile_is_written_by_the_end_of_its_name(tmp_path: Path) -> None:
     with fw.profile() as p:
         pass

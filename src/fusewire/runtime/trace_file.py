@@ -32,11 +32,15 @@ def trace_data(profile: Profile) -> dict[str, Any]:
     }
 
 
+# Kinds of events that are known by their names; the names of others are those of what they serve.
+_NAMED = ("call", "region", "kernel")
+
+
 def _complete(event: ProfileEvent, process: int, thread: int) -> dict[str, Any]:
     about = {"backend": event.backend, "device": event.device, **event.details}
     return {
         "ph": "X",
-        "name": event.name,
+        "name": event.name if event.kind in _NAMED else f"{event.kind} {event.name}",
         "cat": event.kind,
         "ts": round(event.start * 1e6, 3),
         "dur": round(event.seconds * 1e6, 3),
