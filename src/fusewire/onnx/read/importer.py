@@ -189,8 +189,8 @@ class Importer:
         function = function or standard_function(call, domain)
         if function is None:
             call.refuse(
-                "no op of that name is known. Standard ONNX ops, functions in the file and "
-                "com.microsoft's FusedConv and DynamicQuantizeLSTM are; write it with those."
+                "no op of that name is known. Standard ONNX ops, functions in the file and some "
+                "ops of com.microsoft are, such as MatMulNBits; write it with those."
             )
         self._bind(call, self._inlined(function, call, depth), scope)
 
