@@ -31,7 +31,7 @@ FusewireError
 ├── FormatError (ValueError)           a graph that a file format cannot hold, or a broken file
 │   └── SizesNeededError               a model that cannot be typed without the sizes of inputs
 ├── StoreError (ValueError)            an entry or folder of the cache that cannot be used
-│   ├── SignatureError                 signed by nobody whom this user believes, or not for this
+│   ├── SignatureError                 signed by nobody whom this user trusts, or not for this
 │   │   └── UnknownSignerError         the signer is not on the list: it is only data
 │   └── RemoteError                    a shared store that does not answer, or cannot be opened
 ├── JobError (ValueError)              a table, folder or cluster that a batch job cannot use

@@ -46,7 +46,7 @@ def command() -> None:
 @command.command()
 @_json
 def signers(as_json: bool) -> None:
-    """List the signers whom you believe: the file allowed_signers, checked."""
+    """List the signers that you trust: the file allowed_signers, checked."""
     allowed = AllowedSigners.read().signers
     if as_json:
         click.echo(json.dumps({"signers": [asdict(one) for one in allowed]}, indent=1))
@@ -69,7 +69,7 @@ def signers(as_json: bool) -> None:
 @click.option("--allow", "is_allowed", is_flag=True, help="Believe what this key signs, too.")
 @_json
 def keygen(output: Path | None, name: str | None, is_allowed: bool, as_json: bool) -> None:
-    """Make a key to sign with, and print the line that makes others believe it.
+    """Make a key to sign with, and print the line with which others trust it.
 
     The private key stays with you. Others add the line to the file allowed_signers in their
     configuration folder.
@@ -90,7 +90,7 @@ def keygen(output: Path | None, name: str | None, is_allowed: bool, as_json: boo
     click.echo(visible(f"The private key is in {path}. Keep it as you would keep a password."))
     if place is not None:
         click.echo(visible(f"It is allowed in {place}."))
-    click.echo("Whoever adds this line to allowed_signers believes what it signs:")
+    click.echo("Whoever adds this line to allowed_signers trusts what it signs:")
     click.echo(allowed.line())
 
 
@@ -105,7 +105,7 @@ def keygen(output: Path | None, name: str | None, is_allowed: bool, as_json: boo
 @click.option(
     "--kind", "kinds", multiple=True, type=click.Choice(sorted(SHARED)), help="Kinds to push."
 )
-@click.option("--expires", type=float, metavar="DAYS", help="Nobody believes it after so long.")
+@click.option("--expires", type=float, metavar="DAYS", help="Nobody trusts it after so long.")
 @click.option(
     "--most",
     type=click.IntRange(1),
@@ -136,7 +136,7 @@ def push(
 @click.option("--all", "takes_all", is_flag=True, help="Bring what other machines use, too.")
 @_json
 def pull(remote: str | None, takes_all: bool, as_json: bool) -> None:
-    """Bring what fits this machine, and is signed by somebody whom you believe."""
+    """Bring what fits this machine, and is signed by somebody whom you trust."""
     moved = _shared(remote).pull(open_store(), _fits_any if takes_all else fits_this_host)
     _report_moved(moved, as_json, "pulled")
 
@@ -146,7 +146,7 @@ def pull(remote: str | None, takes_all: bool, as_json: bool) -> None:
 @click.option("--content", is_flag=True, help="Read every payload, too.")
 @_json
 def verify(remote: str | None, content: bool, as_json: bool) -> None:
-    """Check every entry of the shared store, and exit with 1 if one is not to be believed."""
+    """Check every entry of the shared store, and exit with 1 if one is not to be trusted."""
     found = _shared(remote).verify(reads_all=content)
     said = f"{found.good} entries are sound, {len(found.bad)} are refused."
     _report({"good": found.good, "bad": list(found.bad)}, as_json, said, found.bad)
