@@ -107,11 +107,11 @@ class Options:
     outside of the backends that were asked for is refused, and the first call waits for the
     measurement.
     ``accuracy`` is "exact" to compute in the model's own dtypes; a bound on the error of each
-    output, or a function that accepts outputs, lets the comparison use less precision where that is
-    faster. Level 0 stays exact. ``calibrate`` has samples of inputs, as a sequence of tuples or
-    dicts of arrays or an .npz file: with them int8 with fixed scales takes part, and less precision
-    is judged on half of them. A digest, "sha256:...", recalls what was decided with them. An
-    engine compiles and runs each region first in a child process,
+    output, or a function that accepts outputs, lets the comparison use reduced precision where that
+    is faster. Level 0 stays exact. ``calibrate`` has samples of inputs, as a sequence of tuples or
+    dicts of arrays or an .npz file: with them int8 with fixed scales takes part, and reduced
+    precision is judged on half of them. A digest, "sha256:...", recalls what was decided with them.
+    An engine compiles and runs each region first in a child process,
     unless ``isolate`` is "never"; a region that crashes there, takes longer than ``deadline``
     seconds, or needs more than
     ``memory_limit`` bytes (None: a quarter of the machine's memory, besides weights) counts as
@@ -358,7 +358,7 @@ MEANINGS = {
     "accuracy": '"exact" computes in the model\'s own dtypes; a bound such as 1e-2 on the relative'
     " error of each output, or a function that accepts outputs, allows less where that is faster",
     "calibrate": "samples of inputs, each a tuple of arrays or a dict by name, or an .npz file with"
-    " samples along the first axis; int8 is calibrated on half of them, and less precision is"
+    " samples along the first axis; int8 is calibrated on half of them, and reduced precision is"
     " judged on the others",
     "threads": "the number of threads that an engine may use; None leaves it to the engine",
     "memory_limit": "bytes that an engine, or the host during a call, may use besides weights; None"

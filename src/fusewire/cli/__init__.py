@@ -8,7 +8,7 @@ import click
 
 COMMANDS = {
     "bench": "Time a model on every installed engine, check the answers, and pick the best.",
-    "eval": "Score every engine, exact and in less precision, on samples of your own.",
+    "eval": "Score every engine, exact and in reduced precision, on samples of your own.",
     "explain": "Show how a model runs and why: by region, node and engine.",
     "run": "Run a model on given or generated inputs.",
     "show": "Show the inputs, outputs, ops, parameters, flops and dynamic dims of a model.",

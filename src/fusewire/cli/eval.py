@@ -23,7 +23,7 @@ from fusewire.options import Options
 from fusewire.runtime.report import digits, unit_of
 from fusewire.tables import Column, Sheet
 
-# Any bound has candidates of less precision take part; nothing is judged by it.
+# Any bound has candidates in reduced precision take part; nothing is judged by it.
 _ANY = 0.5
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -52,7 +52,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def command(
     model: Path, data: Path, name: str, options: Options, is_wide: bool, as_json: bool
 ) -> None:
-    """Score a model on every installed engine, exact and in less precision, on your samples.
+    """Score a model on every installed engine, exact and in reduced precision, on your samples.
 
     The right outputs are those of the reference in float64. Nothing is recorded. Exits with 1 if no
     engine runs the model.

@@ -106,8 +106,8 @@ _COMPILING = (
         "--calibrate",
         type=click.Path(exists=True, dir_okay=False),
         metavar="SAMPLES.npz",
-        help="Samples for int8 with fixed scales, which less precision is judged on, too: an array "
-        "for each input, with samples along its first axis.",
+        help="Samples for int8 with fixed scales, on which reduced precision is judged, too: an "
+        "array for each input, with samples along its first axis.",
     ),
     click.option(
         "--max-fallback-share",
