@@ -143,10 +143,10 @@ class Siblings:
         ]
         rivals = [row for row, candidate in timed if not candidate.target.backend.info.is_slow]
         behind = [
-            (row.name, rival.name, _times(row, rival))
+            (row.name, rival.name, times)
             for row, candidate in timed
             for rival in rivals
-            if _times(row, rival) >= _least_behind(candidate)
+            if (times := _times(row, rival)) >= _least_behind(candidate)
         ]
         graph = structural_hash(self.search.graph)
         raced = {row.name for row, candidate in timed if _least_behind(candidate) < math.inf}

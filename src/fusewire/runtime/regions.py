@@ -512,9 +512,7 @@ class RegionRunner:
             except (EngineError, RefusedError) as error:
                 note(f"{self._region.backend} does not compile for the sizes of a call: {error}")
                 self._fitting.leave_out(key)
-                if (opened := self._made.get(())) is not None:
-                    return opened
-                key = ()
+                return self._made.get(()) or self._load_or_rest((), inputs)
         start = time.monotonic()
         try:
             return self._load(key, inputs)
@@ -534,11 +532,11 @@ class RegionRunner:
                 oldest: dict[Key, Any] = self._made or self._loading
                 oldest.pop(next(iter(oldest)))
             # With a key, it is made for these sizes alone.
-            region = self._fitting.region if key and self._fitting else self._region
             graph = partial(self._sized, inputs) if key else lambda: self._region.graph
-            # Where that fails, there is what runs any size.
-            is_needed = not key or self._fitting is None
-            build = self._builder.build if is_needed else self._builder.build_or_raise
+            region, build = self._region, self._builder.build
+            if key and self._fitting is not None:
+                # Where that fails, there is what runs any size.
+                region, build = self._fitting.region, self._builder.build_or_raise
             built = build(region, graph, inputs)
             name = built.backend or name
             self._engines.add(name)
