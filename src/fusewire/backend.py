@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Slot as Slot,
         Unavailable as Unavailable,
         fitted_sizes_option as fitted_sizes_option,
+        nan_option as nan_option,
     )
     from fusewire.contract.buffer import (
         Buffer as Buffer,
@@ -121,6 +122,7 @@ _NAMES = LazyNames(
             "Slot",
             "Unavailable",
             "fitted_sizes_option",
+            "nan_option",
         ),
         "contract.buffer": ("Buffer",),
         "contract.extension": (

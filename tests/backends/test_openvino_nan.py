@@ -8,7 +8,7 @@ import pytest
 import fusewire as fw
 from fusewire.contract.backend import Config, Offer
 from fusewire.contract.region import build, first_device
-from fusewire.dtypes import float32
+from fusewire.dtypes import float32, int32
 from fusewire.errors import OptionsError
 from fusewire.ir.dims import Dim, symbol
 from fusewire.ir.graph import Graph, Value
@@ -65,6 +65,12 @@ def test_exact_keeps_what_the_engine_loses() -> None:
 def test_own_nodes_are_offered_where_there_are_any() -> None:
     assert list(BACKEND.configs(_graph(fw.ops.relu), CPU)) == [{"nan": "engine"}]
     assert not list(BACKEND.configs(_graph(fw.ops.tanh), CPU))
+
+
+def test_nodes_of_floats_that_are_mended_may_lose_nan() -> None:
+    of_ints = Value(TensorType(int32, (2, 3)), "x")
+    graphs = _graph(fw.ops.relu), _graph(fw.ops.tanh), Graph([of_ints], [fw.ops.relu(of_ints)])
+    assert [BACKEND.loses_nan(graph.nodes[0], CPU) for graph in graphs] == [True, False, False]
 
 
 def test_sizes_that_are_known_are_offered_where_they_are_open() -> None:

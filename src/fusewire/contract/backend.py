@@ -19,7 +19,7 @@ from fusewire.dtypes import DType
 from fusewire.errors import OptionsError, install_advice
 from fusewire.host_memory import MemoryPool
 from fusewire.ir.dims import Shape
-from fusewire.ir.graph import Array, Graph, HostValue
+from fusewire.ir.graph import Array, Graph, HostValue, Node
 from fusewire.ir.types import TensorType
 
 API = (2, 0)
@@ -40,6 +40,9 @@ CALIBRATED = "calibrated"
 # The option under which the core compiles a region for sizes that are called often, and once for
 # all others, and the value that asks for it. The engine itself is not told.
 SIZES, OPEN, FITTED = "sizes", "open", "fitted"
+# The option under which an engine runs its own form of nodes of which the page of the op promises
+# more: they may lose a NaN, an infinity or the sign of a zero.
+NAN, EXACT_NAN, ENGINE_NAN = "nan", "exact", "engine"
 
 Form = Literal["native", "expanded", "file"]
 Shapes = Literal["static", "bounded", "dynamic"]
@@ -331,6 +334,18 @@ def fitted_sizes_option() -> BackendOption:
     )
 
 
+def nan_option() -> BackendOption:
+    """Return the option of an engine whose own form of some nodes is faster, and may lose NaN."""
+    return BackendOption(
+        NAN,
+        EXACT_NAN,
+        f'With "{EXACT_NAN}", NaN and infinities come through as the ops define it; with '
+        f'"{ENGINE_NAN}", as the engine\'s own nodes do, which is faster and may lose those that '
+        "arise inside.",
+        (EXACT_NAN, ENGINE_NAN),
+    )
+
+
 def label(backend: str, options: Mapping[str, Fact]) -> str:
     """Name a backend together with options of its own."""
     return " ".join([backend, *(f"{key}={value}" for key, value in options.items())])
@@ -435,6 +450,15 @@ class Backend(abc.ABC):
     def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
         """List other options that may be faster and as right; the core times them."""
         return ()
+
+    def loses_nan(self, node: Node, device: Device) -> bool:
+        """Tell whether the engine's own form of a node may lose what the page of its op promises.
+
+        That is a NaN, an infinity or the sign of a zero. The own form is what runs with the option
+        ``NAN`` as ``ENGINE_NAN``, and what is in a file that the engine reads by itself. Not asked
+        about nodes that it refuses; bodies of control flow are asked about node by node.
+        """
+        return False
 
     def reduced(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
         """List options under which it computes in less than the model's dtypes, and may be faster.

@@ -12,7 +12,7 @@ from fusewire.backends.openvino.edges import Told
 from fusewire.backends.openvino.holding import Holding, index_operands
 from fusewire.backends.openvino.int8 import round_weights
 from fusewire.backends.openvino.scope import Scope
-from fusewire.contract.backend import CALIBRATED, EXACT_NODES, Fact, Role
+from fusewire.contract.backend import CALIBRATED, ENGINE_NAN, EXACT_NODES, NAN, Fact, Role
 from fusewire.contract.region import nodes_at
 from fusewire.ir.graph import Array, Graph, Node, Value
 from fusewire.process.machine import features
@@ -35,7 +35,7 @@ def compiled_model(
     With ``counts``, its requests tell how long each node takes.
     """
     # What is rounded to int8 has no NaN: the engine's own nodes are the ones that it knows.
-    exact = launch.get("nan") != "engine" and CALIBRATED not in launch
+    exact = launch.get(NAN) != ENGINE_NAN and CALIBRATED not in launch
     unrounded = _unrounded(holding, launch)
     # What is to stay exact is found by its name.
     labels = labels or (labels_of(holding) if unrounded else {})

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, final
 from fusewire.backends.openvino.gaps import GAPS
 from fusewire.backends.openvino.info import INFO, OPTIONS, launch_of
 from fusewire.contract.backend import (
+    ENGINE_NAN,
     FITTED,
+    NAN,
     SIZES,
     Artifact,
     Backend,
@@ -30,7 +32,7 @@ from fusewire.contract.backend import (
 from fusewire.contract.inspection import EngineKernel, Inspector
 from fusewire.contract.model_file import FileFormat, FileReader, ModelFile
 from fusewire.contract.script import Script, Scripted
-from fusewire.ir.graph import Array, Constant, Graph
+from fusewire.ir.graph import Array, Constant, Graph, Node
 from fusewire.ir.types import type_symbols
 from fusewire.process.machine import processor
 from fusewire.process.wheels import native_libraries
@@ -215,7 +217,7 @@ class OpenvinoBackend(Backend, Scripted, FileReader, Inspector):
 
     def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
         """Offer the engine's own nodes, which lose NaN, and sizes that it knows, where it gains."""
-        known: list[dict[str, Fact]] = [{"nan": "engine"}] if _loses_nan(region) else []
+        known = self._unmended(region, device)
         if not _is_open(region):
             return known
         # Kernels are fused for sizes that are known, and chosen at each call for others.
@@ -235,8 +237,20 @@ class OpenvinoBackend(Backend, Scripted, FileReader, Inspector):
         if "int8" in names and has_int8_products(region):
             # Smaller blocks take more time, and err less.
             known += [{"precision": "int8"}, {"precision": "int8", "block": 32}]
-        varied = [{"nan": "engine"}] if _loses_nan(region) else []
+        varied = self._unmended(region, device)
         return [*known, *({**options, **one} for options in varied for one in known)]
+
+    def loses_nan(self, node: Node, device: Device) -> bool:
+        """Look whether its table has a node of the engine's own, which is mended otherwise."""
+        from fusewire.backends.openvino.lowering import LOWERINGS
+
+        row = LOWERINGS.get(node.op)
+        return row is not None and row.may_lose(node)
+
+    def _unmended(self, region: Graph, device: Device) -> list[dict[str, Fact]]:
+        nodes = (node for part in region.walk() for node in part.nodes)
+        is_any = any(self.loses_nan(node, device) for node in nodes)
+        return [{NAN: ENGINE_NAN}] if is_any else []
 
     def calibrates(self, device: Device) -> bool:
         """A device that lists int8 computes layers of rounded operands in it."""
@@ -269,12 +283,3 @@ def _exports(device: Device) -> bool:
 def _is_open(region: Graph) -> bool:
     """Tell whether calls decide sizes of its inputs."""
     return any(True for value in region.inputs for _ in type_symbols(value.type))
-
-
-def _loses_nan(region: Graph) -> bool:
-    """Tell whether the engine has nodes of its own for some, which may lose NaN."""
-    from fusewire.backends.openvino.lowering import LOWERINGS
-
-    nodes = (node for part in region.walk() for node in part.nodes)
-    rows = ((LOWERINGS.get(node.op), node) for node in nodes)
-    return any(row is not None and row.may_lose(node) for row, node in rows)

@@ -3,11 +3,13 @@
 from fusewire.contract.backend import (
     CALIBRATED,
     EXACT_NODES,
+    NAN,
     BackendInfo,
     BackendOption,
     Config,
     Fact,
     fitted_sizes_option,
+    nan_option,
 )
 from fusewire.process.wheels import installed
 
@@ -18,17 +20,10 @@ INFO = BackendInfo(
     vendor="Intel",
     extra="openvino",
 )
-NAN = ("exact", "engine")
 PRECISIONS = ("f32", "bf16", "f16", "int8")
 BLOCKS = (128, 32)
 OPTIONS = (
-    BackendOption(
-        "nan",
-        NAN[0],
-        'With "exact", NaN and infinities come through as the ops define it; with "engine", as the '
-        "engine's own nodes do, which is faster and may lose them.",
-        NAN,
-    ),
+    nan_option(),
     BackendOption(
         "precision",
         PRECISIONS[0],
@@ -50,7 +45,7 @@ OPTIONS = (
     ),
 )
 # Options that an artifact is built with.
-_BUILT_WITH = ("nan", "precision", "block")
+_BUILT_WITH = (NAN, "precision", "block")
 
 
 def launch_of(config: Config) -> dict[str, Fact]:

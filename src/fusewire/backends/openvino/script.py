@@ -13,7 +13,7 @@ from fusewire.backends.openvino.holding import Holding
 from fusewire.backends.openvino.info import launch_of
 from fusewire.backends.openvino.refusal import held, with_plain_bodies
 from fusewire.backends.openvino.storage import LONG
-from fusewire.contract.backend import Config
+from fusewire.contract.backend import ENGINE_NAN, NAN, Config
 from fusewire.contract.script import Script
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
@@ -43,7 +43,7 @@ def script(core: Any, plugin: str, region: Graph, config: Config) -> Script | No
         return None
     launch = launch_of(config)
     # What was not copied must be there until all is written.
-    model, _kept = model_of(holding, launch.get("nan") != "engine")
+    model, _kept = model_of(holding, launch.get(NAN) != ENGINE_NAN)
     with tempfile.TemporaryDirectory() as folder:
         openvino.serialize(model, f"{folder}/model.xml", f"{folder}/model.bin")
         files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
