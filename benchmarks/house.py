@@ -22,7 +22,7 @@ import sys
 import tempfile
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ Report = dict[str, Any]
 # Imports as a graph.
 
 
-def import_edges(files: list[Module], imports: Callable[[Module], Iterator[Import]]) -> Edges:
+def import_edges(files: list[Module], imports: Callable[[Module], Iterable[Import]]) -> Edges:
     """Map each module to those of the package that it imports."""
     names = {module.name for module in files}
     return {

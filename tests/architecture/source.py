@@ -4,6 +4,7 @@ Every check takes the folder that holds the package, so that a test can plant a 
 """
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,10 +25,14 @@ class Import:
 
 @dataclass(frozen=True)
 class Module:
-    """One file: its dotted name, and its path as a problem shows it."""
+    """One file: its dotted name, and its path as a problem shows it.
+
+    ``stamp`` tells versions of a file apart: a module is parsed once, however many checks read it.
+    """
 
     root: Path
     path: Path
+    stamp: tuple[int, int]
 
     @property
     def shown(self) -> str:
@@ -60,7 +65,18 @@ class Module:
 
 
 def modules(root: Path) -> list[Module]:
-    return [Module(root, path) for path in sorted((root / PACKAGE).rglob("*.py"))]
+    return [_module(root, path) for path in sorted((root / PACKAGE).rglob("*.py"))]
+
+
+def _module(root: Path, path: Path) -> Module:
+    status = path.stat()
+    return _kept(Module(root, path, (status.st_mtime_ns, status.st_size)))
+
+
+@functools.cache
+def _kept(module: Module) -> Module:
+    """Return the first module that equals this one, with the tree that it may have."""
+    return module
 
 
 def imports(module: Module, tree: ast.AST | None = None) -> Iterator[Import]:
@@ -77,16 +93,20 @@ def imports(module: Module, tree: ast.AST | None = None) -> Iterator[Import]:
             yield Import(name, node.lineno)
 
 
-def imports_when_loaded(module: Module) -> Iterator[Import]:
-    """Yield the imports that Python follows while it loads the module."""
-    for node in _loaded(module.tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from imports(module, node)
+@functools.cache
+def imports_when_loaded(module: Module) -> tuple[Import, ...]:
+    """List the imports that Python follows while it loads the module."""
+    return tuple(_imported(module, _loaded(module.tree)))
 
 
-def imports_when_run(module: Module) -> Iterator[Import]:
-    """Yield the imports that Python follows at any time: not those for type checkers only."""
-    for node in _executed(module.tree):
+@functools.cache
+def imports_when_run(module: Module) -> tuple[Import, ...]:
+    """List the imports that Python follows at any time: not those for type checkers only."""
+    return tuple(_imported(module, _executed(module.tree)))
+
+
+def _imported(module: Module, nodes: Iterator[ast.AST]) -> Iterator[Import]:
+    for node in nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield from imports(module, node)
 
