@@ -1,7 +1,13 @@
-"""Read and write at indices given by operands; negative ones count from the end."""
+"""Read and write at indices given by operands; negative ones count from the end.
+
+The engine checks the indices of a Gather, and gives zeros. It does not check those of other nodes
+(2026.4.1): what a plan has not proven or checked would read and write memory of the process. So
+they are limited here, whatever a plan says: a wrong proof takes a wrong row, and nothing else.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +22,7 @@ from fusewire.backends.openvino.lowering.entry import (
     dim_of,
     ints,
     number,
+    port_of,
     rank_of,
     select,
     shape_of,
@@ -23,15 +30,33 @@ from fusewire.backends.openvino.lowering.entry import (
 )
 from fusewire.backends.openvino.lowering.movement import as_numbers, attr, axis_of
 from fusewire.backends.openvino.lowering.padding import filled
-from fusewire.ir.graph import Node
+from fusewire.ir.graph import Array, Node, Value
 
 REDUCTIONS = {"set": "none", "add": "sum", "multiply": "prod", "max": "max", "min": "min"}
 
 
-def counted(indices: Ov, dims: Ov) -> Ov:
-    """Count places from the front."""
-    below = ops.less(indices, const(0))
-    return select(below, ops.add(indices, dims), indices)
+def counted(x: Ov, axes: Sequence[int], value: Value, indices: Ov) -> Ov:
+    """Count places along axes of ``x`` from the front, and keep them inside.
+
+    One axis is for all, or one for each place along the last axis. The sizes are the engine's own.
+    """
+    shape = port_of(x).get_partial_shape()
+    dims = [shape[axis] for axis in axes]
+    size = const([dim.get_length() for dim in dims]) if all(d.is_static for d in dims) else None
+    if size is not None and value.constant is not None:
+        sizes: Array = np.array([dim.get_length() for dim in dims])
+        at = value.constant.array
+        if (-sizes <= at).all() and (at < sizes).all():
+            return const(np.where(at < 0, at + sizes, at))
+    size = ops.gather(shape_of(x), const(list(axes)), const(0)) if size is None else size
+    below = ops.bitwise_right_shift(indices, const(31))
+    places = ops.add(indices, ops.bitwise_and(below, size))
+    return limited(places, const(0), ops.subtract(size, const(1)))
+
+
+def limited(x: Ov, low: Ov, high: Ov) -> Ov:
+    """Bring int32 to between two numbers."""
+    return ops.maximum(ops.minimum(x, high), low)
 
 
 def _gather(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
@@ -41,7 +66,7 @@ def _gather(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
 
 def _gather_elements(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
     axis = axis_of(node, rank_of(x))
-    places = counted(indices, dim_of(x, axis))
+    places = counted(x, [axis], node.operands[1], indices)
     data, at = (value.tensor.shape for value in node.operands)
     others = [i for i, (a, b) in enumerate(zip(data, at, strict=True)) if i != axis and a != b]
     for other in others:
@@ -58,13 +83,13 @@ def _gather_nd(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
     assert isinstance(depth, int), "its type rule asks for it"
     if depth == 0:
         return ops.broadcast(x, s.shape(node.outputs[0].tensor.shape))
-    dims = ops.gather(shape_of(x), const(list(range(batch, batch + depth))), const(0))
-    return ops.gather_nd(x, counted(indices, dims), batch)
+    places = counted(x, range(batch, batch + depth), node.operands[1], indices)
+    return ops.gather_nd(x, places, batch)
 
 
 def _scatter_elements(s: Any, node: Node, x: Ov, indices: Ov, updates: Ov) -> Ov:
     axis = axis_of(node, rank_of(x))
-    places = counted(indices, dim_of(x, axis))
+    places = counted(x, [axis], node.operands[1], indices)
     return _written(
         node,
         x,
@@ -76,8 +101,7 @@ def _scatter_elements(s: Any, node: Node, x: Ov, indices: Ov, updates: Ov) -> Ov
 def _scatter_nd(s: Any, node: Node, x: Ov, indices: Ov, updates: Ov) -> Ov:
     depth = node.operands[1].tensor.shape[-1]
     assert isinstance(depth, int), "its type rule asks for it"
-    dims = ops.gather(shape_of(x), const(list(range(depth))), const(0))
-    places = counted(indices, dims)
+    places = counted(x, range(depth), node.operands[1], indices)
     return _written(
         node, x, updates, lambda a, b, how: ops.scatter_nd_update(a, places, b, reduction=how)
     )

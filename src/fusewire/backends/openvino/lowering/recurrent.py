@@ -8,6 +8,7 @@ import numpy as np
 
 from fusewire.backends.openvino.api import ops
 from fusewire.backends.openvino.lowering.entry import Entry, Ov, Table, concat, const, dim_of
+from fusewire.backends.openvino.lowering.indexing import limited
 from fusewire.backends.openvino.lowering.movement import attr
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
@@ -61,6 +62,8 @@ def _lowered(
     ]
     if lengths is None:
         lengths = ops.broadcast(ops.squeeze(dim_of(x, 0), const([0])), batch)
+    else:
+        lengths = limited(lengths, const(0), dim_of(x, 0))
     order = _ORDERS[node.op]
     weights = [_reordered(part, order, hidden) for part in (w, r)]
     more = (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fusewire.backends.openvino.api import ops
-from fusewire.backends.openvino.lowering.entry import Entry, Ov, Table, const, rank_of
+from fusewire.backends.openvino.lowering.entry import Entry, Ov, Table, const, dim_of, rank_of
+from fusewire.backends.openvino.lowering.indexing import limited
 from fusewire.backends.openvino.lowering.movement import attr
 from fusewire.ir.graph import Node
 
@@ -35,7 +36,7 @@ def _roi_align(s: Any, node: Node, x: Ov, rois: Ov, batches: Ov) -> Ov:
     return ops.roi_align(
         x,
         rois,
-        batches,
+        limited(batches, const(0), ops.subtract(dim_of(x, 0), const(1))),
         height,
         width,
         int(attr(node, "sampling")),
