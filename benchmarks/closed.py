@@ -75,7 +75,7 @@ def conformance(name: str) -> dict[Case, Outcome]:
     reference, backend = REGISTRY.meet(name).reference, REGISTRY.get(name)
     target = Target(backend, first_device(backend))
     outcomes: dict[Case, Outcome] = {}
-    ready: list[Ready] = []
+    ready: list[Ready[Case]] = []
     for op in all_ops().values():
         case = first_cases(op)[0]
         try:
@@ -90,7 +90,7 @@ def conformance(name: str) -> dict[Case, Outcome]:
         ready.append(Ready(case, graph, claimed.graph, inputs, "native"))
     with ChildPool() as pool:
 
-        def run(part: Sequence[Ready]) -> list[HostValue]:
+        def run(part: Sequence[Ready[Case]]) -> list[HostValue]:
             region = merge([item.legal for item in part])
             given = [x for item in part for x in item.inputs]
             found = first_contact(

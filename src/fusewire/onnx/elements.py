@@ -42,6 +42,17 @@ NAMES: dict[DType, str] = {of: f"tensor({name})" for of, name in _ROWS}
 _NUMBERS = {of: number for number, of in DTYPES.items()}
 
 
+def stored_bytes(of: DType, count: int) -> int:
+    """Count the bytes of elements in a file: those of under 8 bits are packed, bools are not."""
+    bits = of.bits if of.is_narrow else 8 * of.itemsize
+    return -(-count * bits // 8)
+
+
+def can_lie_outside(of: DType) -> bool:
+    """Tell whether a file holds elements as arrays do: not strings, nor what it packs."""
+    return of is not dtypes.string and stored_bytes(of, 8) == 8 * of.itemsize
+
+
 def element_of(of: DType) -> int:
     """Give ONNX's number of a dtype; FormatError when it has none."""
     if of not in _NUMBERS:

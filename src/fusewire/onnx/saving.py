@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fusewire.dtypes import DType, int64, string
+from fusewire.dtypes import DType, int64
 from fusewire.ir.graph import Constant, Graph, Node
 from fusewire.ir.types import tensor_of
 from fusewire.onnx.elements import element_of
 from fusewire.onnx.ops.write_table import WRITERS
 from fusewire.onnx.package import need_onnx
+from fusewire.onnx.tensor_protos import bytes_of, is_weight, place_of, put_outside
 from fusewire.onnx.write.emitter import Emitter
 from fusewire.onnx.write.local_functions import Locals
 from fusewire.onnx.write.model import Ref, Write
@@ -47,7 +48,8 @@ def save_graph(
         places = _save_beside(outside, path.with_name(path.name + ".data"))
         for tensor in model.graph.initializer:
             if tensor.external_data:
-                _point(tensor, *places[tensor.external_data[0].value])
+                location, offset, length = places[place_of(tensor)["location"]]
+                put_outside(tensor, location, length, offset)
     _replace(path, [model.SerializeToString()])
 
 
@@ -92,16 +94,10 @@ def _custom_node(e: Emitter, node: Node, *operands: Ref | None) -> list[Ref]:
 
 def _outside(written: WrittenModel, most: int) -> list[Constant]:
     """Choose the weights that lie beside the file: none of them if all have room inside."""
-    if sum(map(_bytes, written.constants.values())) <= most:
+    if sum(map(bytes_of, written.constants.values())) <= most:
         return []
-    found = {c.digest: c for c in written.constants.values() if _bytes(c) >= SMALL_BYTES}
-    return [c for c in found.values() if c.type.dtype is not string and c.type.dtype.bits >= 8]
-
-
-def _bytes(constant: Constant) -> int:
-    size = constant.type.size
-    assert isinstance(size, int)
-    return size * max(constant.type.dtype.bits, 8) // 8
+    weights = {c.digest: c for c in written.constants.values() if is_weight(c, SMALL_BYTES)}
+    return list(weights.values())
 
 
 def _save_beside(constants: Iterable[Constant], path: Path) -> dict[str, tuple[str, int, int]]:
@@ -111,7 +107,7 @@ def _save_beside(constants: Iterable[Constant], path: Path) -> dict[str, tuple[s
     def parts() -> Iterable[bytes]:
         place = 0
         for constant in constants:
-            length = _bytes(constant)
+            length = bytes_of(constant)
             places[constant.digest] = (path.name, place, length)
             yield constant.array.tobytes()
             gap = -length % ALIGNMENT
@@ -120,12 +116,6 @@ def _save_beside(constants: Iterable[Constant], path: Path) -> dict[str, tuple[s
 
     _replace(path, parts())
     return places
-
-
-def _point(tensor: Any, location: str, offset: int, length: int) -> None:
-    del tensor.external_data[:]
-    for key, value in (("location", location), ("offset", offset), ("length", length)):
-        tensor.external_data.add(key=key, value=str(value))
 
 
 def _replace(path: Path, parts: Iterable[bytes]) -> None:

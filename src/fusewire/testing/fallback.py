@@ -23,7 +23,7 @@ def reports_with_fallback(
     """Run cases as programs of many cases each; also return failures that are not gaps."""
     name = backend.info.name
     outcomes: dict[Case, Outcome] = {}
-    ready: list[Ready] = []
+    ready: list[Ready[Case]] = []
     for case in found:
         graph, inputs = case.make()
         try:
@@ -35,7 +35,7 @@ def reports_with_fallback(
         status = status if claimed.takes_all() else "helped"
         ready.append(Ready(case, graph, graph, inputs, status))
 
-    def answers(part: Sequence[Ready]) -> list[HostValue]:
+    def answers(part: Sequence[Ready[Case]]) -> list[HostValue]:
         merged = merge([item.legal for item in part])
         with compile_program(merged, backend=name, device=device.id, fallback="allow") as program:
             got = program(*(x for item in part for x in item.inputs))

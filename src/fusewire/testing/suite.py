@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from fusewire.contract.backend import Backend, Config, Device, Fact, Gap
 from fusewire.contract.region import weights_of
@@ -50,21 +50,32 @@ class Outcome:
         return self.status in ("native", "expanded", "helped")
 
 
+class Makes(Protocol):
+    """What makes a graph and its inputs, and is a key."""
+
+    def make(self) -> tuple[Graph, list[HostValue]]: ...
+
+    def __hash__(self) -> int: ...
+
+
+Made = TypeVar("Made", bound=Makes)
+
+
 @dataclass(frozen=True)
-class Ready:
+class Ready(Generic[Made]):
     """A case that can run; ``legal`` is its graph in ops that the backend takes."""
 
-    case: Case
+    case: Made
     graph: Graph
     legal: Graph
     inputs: list[HostValue]
     status: Status
 
 
-def run_cases(backend: Backend, device: Device, found: Iterable[Case]) -> dict[Case, Outcome]:
+def run_cases(backend: Backend, device: Device, found: Iterable[Made]) -> dict[Made, Outcome]:
     """Run cases without fallback."""
-    outcomes: dict[Case, Outcome] = {}
-    ready: list[Ready] = []
+    outcomes: dict[Made, Outcome] = {}
+    ready: list[Ready[Made]] = []
     for case in found:
         try:
             graph, inputs = case.make()
@@ -85,7 +96,7 @@ def run_cases(backend: Backend, device: Device, found: Iterable[Case]) -> dict[C
     engine = _Engine(backend, device)
     judge(backend.info.name, ready, engine.answers, outcomes)
     for options, chosen in engine.configurations(ready):
-        found_here: dict[Case, Outcome] = {}
+        found_here: dict[Made, Outcome] = {}
         configured = _Engine(backend, device, Config(options=options))
         judge(backend.info.name, chosen, configured.answers, found_here)
         said = ", ".join(f"{name}={value}" for name, value in options.items())
@@ -103,7 +114,7 @@ class _Engine:
     device: Device
     config: Config = field(default_factory=Config)
 
-    def answers(self, part: Sequence[Ready]) -> list[HostValue]:
+    def answers(self, part: Sequence[Ready[Made]]) -> list[HostValue]:
         """Run cases together, into memory that shows what is not written if it is a device's."""
         backend, device = self.backend, self.device
         graph = merge([item.legal for item in part])
@@ -117,10 +128,10 @@ class _Engine:
         return got
 
     def configurations(
-        self, ready: Sequence[Ready]
-    ) -> list[tuple[Mapping[str, Fact], list[Ready]]]:
+        self, ready: Sequence[Ready[Made]]
+    ) -> list[tuple[Mapping[str, Fact], list[Ready[Made]]]]:
         """List the other configurations of kernels that packages bring, with the cases of each."""
-        found: dict[tuple[tuple[str, Fact], ...], list[Ready]] = {}
+        found: dict[tuple[tuple[str, Fact], ...], list[Ready[Made]]] = {}
         if not isinstance(self.backend, Tuner):
             return []
         for item in ready:
@@ -135,9 +146,9 @@ class _Engine:
 
 def judge(
     name: str,
-    ready: Sequence[Ready],
-    run: Callable[[Sequence[Ready]], list[HostValue]],
-    outcomes: dict[Case, Outcome],
+    ready: Sequence[Ready[Made]],
+    run: Callable[[Sequence[Ready[Made]]], list[HostValue]],
+    outcomes: dict[Made, Outcome],
 ) -> None:
     """Run cases in batches, and compare each with the oracle."""
     stack = [ready[start : start + BATCH] for start in range(0, len(ready), BATCH)]

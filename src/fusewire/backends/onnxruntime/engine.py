@@ -137,13 +137,16 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader, Inspecto
         """Write the model."""
         from fusewire.backends.onnxruntime.lowering import in_place, lower, needs_exact_codes
         from fusewire.contract.region import edge_slots, weight_slots
+        from fusewire.onnx.elements import can_lie_outside
 
         launch, given = _launch(device, config), region
         region = _in_int8(given, device, config)
         if not region.nodes and all(v in region.inputs for v in region.outputs):
             places = tuple(region.inputs.index(v) for v in region.outputs)
             return Artifact("rebuild", b"", tuple(edge_slots(region)), launch={"copies": places})
-        weights = list(weight_slots(region, WEIGHT_BYTES))
+        # What a file packs, and strings, cannot be read where they lie.
+        slots = weight_slots(region, WEIGHT_BYTES)
+        weights = [slot for slot in slots if can_lie_outside(slot.dtype)]
         if region is not given:
             from fusewire.ir.text import constants_of
 
@@ -157,8 +160,8 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader, Inspecto
         if needs_exact_codes(region):
             launch[EXACT_CODES] = True
         model = written.proto(outside)
-        slots = (*edge_slots(region), *weights)
-        return Artifact("rebuild", model.SerializeToString(), slots, launch=launch)
+        edges = edge_slots(region)
+        return Artifact("rebuild", model.SerializeToString(), (*edges, *weights), launch=launch)
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Write the model, and have the engine optimise it where a reload gains by it."""

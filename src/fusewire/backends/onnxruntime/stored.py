@@ -93,6 +93,7 @@ def _read(
 
     In place of weights that are ``known``, the table has their digests, which are returned, too.
     """
+    from fusewire.onnx.tensor_protos import put_inside, put_outside
     from fusewire.onnx.write.proto import parsed
 
     model = parsed(path.read_bytes())
@@ -106,11 +107,9 @@ def _read(
         count = int(np.prod(tensor.dims, dtype=np.int64))
         # A name may be another tensor's in the body of a loop; half bytes have no memory to lend.
         if tensor.data_type == _INT64 or names.count(tensor.name) > 1 or piece.size % count:
-            tensor.data_location = tensor.DEFAULT
-            tensor.raw_data = piece.tobytes()
+            put_inside(tensor, piece.tobytes())
             continue
-        for name, value in (("location", _FILE), ("offset", at), ("length", piece.size)):
-            tensor.external_data.add(key=name, value=str(value))
+        put_outside(tensor, _FILE, piece.size, at)
         place = _same_as(piece, known) or at
         table.append((tensor.name, tensor.data_type, [*tensor.dims], place, piece.size // count))
         if place is at:
@@ -139,9 +138,10 @@ def _bytes(array: Array) -> Array:
 
 
 def _piece(path: Path, tensor: Any) -> Array:
-    """Map the elements of a tensor that is in the file beside a model, and forget where it was."""
-    where = {entry.key: entry.value for entry in tensor.external_data}
-    del tensor.external_data[:]
+    """Map the elements of a tensor that is in the file beside a model."""
+    from fusewire.onnx.tensor_protos import place_of
+
+    where = place_of(tensor)
     file, size = path.with_name(_SAVED_FILE), int(where["length"])
     return np.memmap(file, np.uint8, "r", int(where.get("offset", 0)), (size,))
 

@@ -21,7 +21,7 @@ from fusewire.onnx.read.model_file import Opened
 from fusewire.onnx.read.straighten import names_used
 from fusewire.onnx.read.survey import DOMAINS, STANDARD
 from fusewire.onnx.read.tensors import EXTERNAL
-from fusewire.onnx.tensor_protos import external_tensor, inline_tensor
+from fusewire.onnx.tensor_protos import external_tensor, inline_tensor, is_weight
 
 # Smaller tensors stay in the model.
 WEIGHT_BYTES = 1024
@@ -172,10 +172,7 @@ class _Cleaner:
         if not is_main:
             return self._inner_tensor(tensor)
         constant = self._opened.initializers[tensor.name]
-        of, size = constant.type.dtype, constant.type.size
-        assert isinstance(size, int)
-        # What has less than a byte per element lies otherwise in a file than in an array.
-        if of is dtypes.string or of.bits < 8 or size * of.itemsize < WEIGHT_BYTES:
+        if not is_weight(constant, WEIGHT_BYTES):
             return self._inner_tensor(tensor)
         self.weights[constant.digest] = constant
         return external_tensor(tensor.name, constant)

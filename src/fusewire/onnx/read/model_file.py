@@ -21,6 +21,7 @@ from fusewire.contract.frontend import Limits
 from fusewire.errors import BudgetError, FormatError, FusewireError, SourceError
 from fusewire.ir.graph import Array, Constant
 from fusewire.ir.types import TensorType
+from fusewire.onnx.elements import stored_bytes
 from fusewire.onnx.package import need_onnx
 from fusewire.onnx.read.external import ModelFolder, State, digest_of, read_at, span_of
 from fusewire.onnx.read.shown import shown
@@ -33,7 +34,6 @@ from fusewire.onnx.read.tensors import (
     dense,
     elements,
     sparse_type,
-    stored_bytes,
     type_of,
 )
 from fusewire.onnx.read.wire import look

@@ -17,7 +17,7 @@ from fusewire.dtypes import DType
 from fusewire.errors import BudgetError, FormatError
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
-from fusewire.onnx.elements import DTYPES
+from fusewire.onnx.elements import DTYPES, stored_bytes
 from fusewire.onnx.read.shown import shown
 
 # TensorProto.EXTERNAL.
@@ -79,12 +79,6 @@ def type_of(tensor: Any, limits: Limits) -> TensorType:
         )
     element_count(tensor.dims, name_of(tensor), limits)
     return TensorType(of, tuple(tensor.dims))
-
-
-def stored_bytes(of: DType, count: int) -> int:
-    """Count the bytes of elements in a file: those of under 8 bits are packed, bools are not."""
-    bits = of.bits if of.is_narrow else 8 * of.itemsize
-    return -(-count * bits // 8)
 
 
 def check_data(tensor: Any, type_: TensorType) -> bytes:

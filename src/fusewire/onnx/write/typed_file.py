@@ -10,6 +10,7 @@ from fusewire.contract.model_file import ModelFile
 from fusewire.ir.dims import lone_symbol
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import tensor_of
+from fusewire.onnx.tensor_protos import place_of, put_inside
 from fusewire.onnx.write.proto import parsed
 
 
@@ -40,7 +41,5 @@ def put_weights_inside(model: Any, file: ModelFile) -> None:
     """Put the weights into the model, for engines that take no others."""
     for tensor in model.graph.initializer:
         if tensor.data_location == tensor.EXTERNAL:
-            (digest,) = (entry.value for entry in tensor.external_data if entry.key == "location")
-            del tensor.external_data[:]
-            tensor.data_location = tensor.DEFAULT
-            tensor.raw_data = file.weights[digest].array.tobytes()
+            digest = place_of(tensor)["location"]
+            put_inside(tensor, file.weights[digest].array.tobytes())
