@@ -9,15 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fusewire.dtypes import DType
 from fusewire.errors import RequestError, RequestTooLarge
 from fusewire.ir.graph import Array
-from fusewire.planning.rows import RowProof
-from fusewire.runtime.program import ProgramPort
 from fusewire.serve.datatypes import DATATYPES, datatype_of
 from fusewire.serve.limits import ServeLimits
+
+if TYPE_CHECKING:
+    # Children that parse requests need neither.
+    from fusewire.planning.rows import RowProof
+    from fusewire.runtime.program import ProgramPort
 
 # Forms of requests that a model remembers.
 _KNOWN = 256
@@ -49,6 +52,7 @@ class BoundForm:
     rows: int | None
     # What requests of one batch have in common, unless inputs are shared.
     key: Any
+    model: Binder
 
     def arranged(self, arrays: Sequence[Array]) -> list[Array]:
         """Put arrays in the order of the model's inputs."""
@@ -79,6 +83,10 @@ class Binder:
             self._known[forms] = found
         return found
 
+    def has(self, form: BoundForm) -> bool:
+        """Tell whether a request was checked against the inputs of this model."""
+        return form.model is self
+
     def _bound(self, forms: tuple[TensorForm, ...]) -> BoundForm:
         names = [form.name for form in forms]
         wanted = ", ".join(map(str, self._ports))
@@ -108,6 +116,7 @@ class Binder:
             tuple(sizes),
             rows,
             None if rows is None else self._key(forms),
+            self,
         )
 
     def _checked(self, form: TensorForm, port: ProgramPort) -> DType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,10 @@ _PROTOCOL_NAMES = {
 DATATYPES: Mapping[str, DType] = {name: dtype(own) for own, name in _PROTOCOL_NAMES.items()}
 _LENGTH = struct.Struct("<I")
 _VIEWED_BYTES = 1 << 16
+# Lists within lists: NumPy has no more dims.
+_DEEPEST = 65
+# Of JSON, where a float may stand.
+_INTEGERS = (-(1 << 63), (1 << 64) - 1)
 
 
 def datatype_of(own: str) -> str:
@@ -86,50 +91,70 @@ def raw_view(array: Array) -> bytes | memoryview:
 
 
 def read_listed(data: Any, of: DType, shape: tuple[int, ...], count: int, name: str) -> Array:
-    """Read a tensor from numbers, strings or booleans in lists, nested or flat."""
-    if of is string:
-        return _listed_strings(data, count, name).reshape(shape)
-    try:
-        listed = np.array(data)
-    except (ValueError, OverflowError, RecursionError) as error:
-        raise RequestError(f"The data of {name} are not a tensor: {error}.") from None
-    if listed.size != count:
-        raise RequestError(f"The data of {name} have {listed.size} elements, not {count}.")
-    if count == 0:
-        return np.empty(shape, of.numpy)
-    kinds = "b" if of.kind == "bool" else "iu" if of.is_integer else "iuf"
-    if listed.dtype.kind not in kinds:
+    """Read a tensor from numbers, strings or booleans in lists, nested or flat.
+
+    Nothing is made of them before their number and their kind are known to be right.
+    """
+    flat = _flattened(data, count, name)
+    kinds = set(map(type, flat))
+    if not kinds <= _listed_kinds(of):
         raise RequestError(f"The data of {name} are not all {datatype_of(of.name)}.")
-    if of.is_integer and not _fits(listed, of):
-        raise RequestError(f"The data of {name} have a number that {of.name} does not hold.")
+    if of is string:
+        return _strings(flat, name).reshape(shape)
+    if int in kinds:
+        _check_range(flat, of, name)
+    is_float = float in _listed_kinds(of)
     with np.errstate(over="ignore"):
-        return listed.astype(of.numpy).reshape(shape)
+        listed = np.array(flat, np.float64 if is_float else of.numpy)
+        return listed.astype(of.numpy, copy=False).reshape(shape)
 
 
-def _fits(listed: Array, of: DType) -> bool:
-    least, most = of.range
-    return int(listed.min()) >= least and int(listed.max()) <= most
+def _flattened(data: Any, count: int, name: str) -> list[Any]:
+    """Return the elements of lists that are as long as each other, if there are so many."""
+    if not isinstance(data, list):
+        raise RequestError(f"The data of {name} are not a list.")
+    flat: list[Any] = [data]
+    for _ in range(_DEEPEST):
+        kinds = set(map(type, flat))
+        if list not in kinds:
+            break
+        lengths = set(map(len, flat)) if kinds == {list} else set[int]()
+        if len(lengths) != 1:
+            raise RequestError(f"The data of {name} are not a tensor: lists differ in length.")
+        size = len(flat) * lengths.pop()
+        if size > count:
+            raise RequestError(f"The data of {name} have {size} elements, not {count}.")
+        flat = list(chain.from_iterable(flat))
+    if len(flat) != count:
+        raise RequestError(f"The data of {name} have {len(flat)} elements, not {count}.")
+    return flat
 
 
-def _listed_strings(data: Any, count: int, name: str) -> Array:
-    found: list[str] = []
-    rest = [data]
-    while rest:
-        item = rest.pop()
-        if isinstance(item, list):
-            rest.extend(reversed(item))
-        elif isinstance(item, str):
-            found.append(item)
-        else:
-            raise RequestError(f"The data of {name} are not all strings.")
-    if len(found) != count:
-        raise RequestError(f"The data of {name} have {len(found)} elements, not {count}.")
+def _listed_kinds(of: DType) -> set[type]:
+    """Return the types of Python that elements of a dtype are sent as."""
+    if of is string:
+        return {str}
+    if of.kind == "bool":
+        return {bool}
+    return {int} if of.is_integer else {int, float}
+
+
+def _check_range(flat: list[Any], of: DType, name: str) -> None:
+    """Refuse integers that a dtype does not hold; those of floats have 64 bits at most."""
+    least, most = of.range if of.is_integer else _INTEGERS
+    integers = flat if of.is_integer else [item for item in flat if type(item) is int]
+    if min(integers) < least or max(integers) > most:
+        where = of.name if of.is_integer else "an integer of 64 bits"
+        raise RequestError(f"The data of {name} have a number that {where} does not hold.")
+
+
+def _strings(flat: list[str], name: str) -> Array:
     try:
-        "".join(found).encode()
+        "".join(flat).encode()
     except UnicodeEncodeError:
         raise RequestError(f"The data of {name} have half of a surrogate pair.") from None
-    array = np.empty(count, object)
-    array[:] = found
+    array = np.empty(len(flat), object)
+    array[:] = flat
     return array
 
 

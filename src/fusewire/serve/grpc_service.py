@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import grpc
-import numpy as np
 
 from fusewire.errors import (
     FusewireError,
@@ -50,6 +49,7 @@ _CONTENTS = {
     "UINT64": "uint64_contents",
     "FP32": "fp32_contents",
     "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
 }
 # Metadata and headers that a call may have.
 _METADATA_BYTES = 16 << 10
@@ -226,16 +226,17 @@ def _arrays(request: Any, form: BoundForm) -> list[Array]:
 
 def _listed(item: Any, form: BoundForm, place: int) -> Array:
     of, shape, count = form.dtypes[place], form.shapes[place], form.counts[place]
-    if item.datatype == "BYTES":
-        try:
-            words = [raw.decode() for raw in item.contents.bytes_contents]
-        except UnicodeDecodeError:
-            raise RequestError(f"The input {item.name} has an element that is not UTF-8.") from None
-        return read_listed(words, of, shape, count, item.name)
     field = _CONTENTS.get(item.datatype)
     if field is None:
         raise RequestError(f"{item.datatype} tensors are sent as raw contents.")
-    return read_listed(np.asarray(getattr(item.contents, field)), of, shape, count, item.name)
+    values = getattr(item.contents, field)
+    if len(values) != count:
+        raise RequestError(f"The data of {item.name} have {len(values)} elements, not {count}.")
+    try:
+        listed = [raw.decode() for raw in values] if item.datatype == "BYTES" else list(values)
+    except UnicodeDecodeError:
+        raise RequestError(f"The input {item.name} has an element that is not UTF-8.") from None
+    return read_listed(listed, of, shape, count, item.name)
 
 
 def unpacked_bytes(raw: bytes) -> int:

@@ -14,10 +14,18 @@ class ServeLimits:
     requests that are read, wait or run; one alone may have more. ``request_seconds`` is the longest
     that a request waits and runs, whatever it asks for; ``read_seconds`` is the longest that a
     client may take to send one.
+
+    Up to ``json_at_once`` bytes of JSON are parsed in the server's process. More are parsed in a
+    child, which may take ``parse_bytes`` and ``parse_seconds`` for a request; so many requests as
+    ``large_json`` are read and wait for it at a time.
     """
 
     body_bytes: int = 64 << 20
     json_bytes: int = 4 << 20
+    json_at_once: int = 256 << 10
+    large_json: int = 4
+    parse_bytes: int = 512 << 20
+    parse_seconds: float = 10.0
     held_bytes: int = 1 << 30
     inputs: int = 1024
     rank: int = 16

@@ -12,11 +12,12 @@ from typing import Any
 
 from fusewire.errors import OptionsError
 from fusewire.options import Options
+from fusewire.serve.body import Receive, Scope
 from fusewire.serve.limits import ServeLimits
 from fusewire.serve.model import ModelConfig, ServedModel
 from fusewire.serve.pages import pages
 from fusewire.serve.repository import Repository
-from fusewire.serve.rest import Receive, RestApp, Scope, Send
+from fusewire.serve.rest import RestApp, Send
 
 _KNOWN = ("models", "num_replicas", "backend", "threads", "batch", "delay")
 
@@ -47,6 +48,8 @@ class LoadedApp:
             else:
                 assert self._repository is not None
                 await asyncio.gather(*(m.close() for m in self._repository.models.values()))
+                if self._rest is not None:
+                    await self._rest.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 

@@ -8,12 +8,11 @@ against the bytes that are there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
-import zlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,114 +26,33 @@ from fusewire.errors import (
     ServerBusy,
 )
 from fusewire.ir.graph import Array
-from fusewire.serve.binding import BoundForm, TensorForm
-from fusewire.serve.datatypes import (
-    datatype_of,
-    raw_view,
-    read_listed,
-    read_raw,
-    write_listed,
-    write_raw,
-)
+from fusewire.serve.body import ClientLeft, Receive, RequestBody, Scope, too_long_json
+from fusewire.serve.datatypes import datatype_of, raw_view, write_listed, write_raw
+from fusewire.serve.header import RequestHeader, read_header
+from fusewire.serve.json_reader import JsonReader
 from fusewire.serve.logs import log_failure
 from fusewire.serve.model import Generation, ServedModel
 from fusewire.serve.repository import Repository, status_of
 
-Scope: TypeAlias = "dict[str, Any]"
-Receive: TypeAlias = "Callable[[], Awaitable[dict[str, Any]]]"
 Send: TypeAlias = "Callable[[dict[str, Any]], Awaitable[None]]"
 Headers: TypeAlias = "list[tuple[bytes, bytes]]"
 # Of a body, in order.
 Parts: TypeAlias = "list[bytes | memoryview]"
+# A request, and its tensors in the order of the model's inputs.
+Read: TypeAlias = "tuple[Generation, RequestHeader, list[Array]]"
 
 _LENGTH = b"inference-header-content-length"
 # Headers of requests that a model remembers, and how long they may be.
 _KNOWN = 256
 _KNOWN_BYTES = 4096
+# So much JSON is parsed without a look at it.
+_QUICK_BYTES = 16 << 10
 # A client is watched for leaving once it has waited so long.
 _WATCH_AFTER = 0.1
 # Longer answers are sent in parts, which are not copied.
 _JOINED_BYTES = 1 << 16
 _JSON = (b"content-type", b"application/json")
 _BINARY = (b"content-type", b"application/octet-stream")
-
-
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """The JSON part of a request, checked against a generation of a model.
-
-    ``starts`` are where binary tensors begin behind it; None where ``data`` has a list instead.
-    ``outputs`` are positions of the outputs to send, and whether as binary.
-    """
-
-    form: BoundForm
-    starts: tuple[int | None, ...]
-    sizes: tuple[int, ...]
-    data: tuple[Any, ...]
-    outputs: tuple[tuple[int, bool], ...]
-    id: str | None
-    timeout: float | None
-    # What follows the JSON part.
-    rest: int
-
-
-class ClientLeft(Exception):
-    """The client closed the connection: nobody waits for an answer."""
-
-
-class _Body:
-    """The body of a request, whose bytes count as held until it is answered."""
-
-    __slots__ = ("_held", "_repository", "receive")
-
-    def __init__(self, repository: Repository, receive: Receive) -> None:
-        self.receive = receive
-        self._repository = repository
-        self._held = 0
-
-    def expect(self, size: int) -> None:
-        """Refuse a body that says that it is too large."""
-        if size > (limit := self._repository.limits.body_bytes):
-            raise RequestTooLarge(f"The request has {size} bytes or more; the limit is {limit}.")
-        self.hold(size)
-
-    def hold(self, size: int) -> None:
-        """Count so many bytes, if they are more than those that count already."""
-        if size > self._held:
-            self._repository.hold(size - self._held)
-            self._held = size
-
-    def release(self) -> None:
-        """Count nothing more."""
-        self._repository.release(self._held)
-        self._held = 0
-
-    async def read(self) -> bytes:
-        """Read all of it, within the time that a client has."""
-        message = await self.receive()
-        if message["type"] != "http.request":
-            raise ClientLeft
-        body: bytes = message.get("body", b"")
-        if not message.get("more_body", False):
-            self.expect(len(body))
-            return body
-        seconds = self._repository.limits.read_seconds
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._rest(body)
-        except TimeoutError:
-            raise RequestError(f"The request was not sent within {seconds:g} seconds.") from None
-
-    async def _rest(self, first: bytes) -> bytes:
-        body, more = bytearray(first), True
-        while more:
-            message = await self.receive()
-            if message["type"] != "http.request":
-                raise ClientLeft
-            body += message.get("body", b"")
-            self.expect(len(body))
-            more = message.get("more_body", False)
-        return bytes(body)
 
 
 class RestApp:
@@ -144,6 +62,7 @@ class RestApp:
         self._repository = repository
         self._limits = repository.limits
         self._pages = pages
+        self._json = JsonReader(repository.limits)
         self._paths: dict[str, tuple[str, str | None]] = {}
         self._watched: deque[tuple[float, asyncio.Future[Any], Receive]] = deque()
         self._watchers: set[asyncio.Task[None]] = set()
@@ -157,7 +76,7 @@ class RestApp:
 
     async def _infer(self, scope: Scope, receive: Receive, send: Send) -> None:
         model: ServedModel | None = None
-        body = _Body(self._repository, receive)
+        body = RequestBody(self._repository, receive)
         try:
             if scope["method"] != "POST":
                 raise RequestError("Inference takes a POST request.")
@@ -197,29 +116,12 @@ class RestApp:
         return self._repository.find(*known)
 
     async def _answer(
-        self, model: ServedModel, scope: Scope, reading: _Body
+        self, model: ServedModel, scope: Scope, reading: RequestBody
     ) -> tuple[Headers, Parts]:
-        length = encoding = None
-        for name, value in scope["headers"]:
-            if name == _LENGTH:
-                length = _number(value)
-            elif name == b"content-length":
-                reading.expect(_number(value))
-            elif name == b"content-encoding":
-                encoding = value
-        body = await reading.read()
-        if encoding is not None:
-            body = _inflated(body, encoding, self._limits.body_bytes)
-            reading.hold(len(body))
-        generation = self._repository.ready(model)
-        size = len(body) if length is None else length
-        asked = self._asked(generation, body, size)
+        reading.note_headers(scope)
+        generation, asked, arrays = await self._read(model, reading)
         limit = self._limits.request_seconds
         seconds = limit if asked.timeout is None else min(limit, asked.timeout)
-        arrays = _arrays(asked, body, len(body) - asked.rest)
-        if size > _KNOWN_BYTES:
-            # Lists of numbers take many times the memory of the arrays that were made of them.
-            asked = replace(asked, data=())
         now = time.monotonic()
         future = generation.submit(arrays, asked.form, now + seconds)
         if asked.timeout is not None:
@@ -227,28 +129,90 @@ class RestApp:
         self._watch(now, future, reading.receive)
         return _written(model, generation, asked, await future)
 
-    def _asked(self, generation: Generation, body: bytes, length: int) -> _Asked:
-        if not 0 < length <= len(body):
-            raise RequestError(f"The header has {length} bytes of a body of {len(body)}.")
-        if length > self._limits.json_bytes:
+    async def _read(self, model: ServedModel, reading: RequestBody) -> Read:
+        """Read a request, as far as it is not refused before, and make its tensors."""
+        body = await reading.first()
+        if body is None:
+            return await self._read_pieces(model, reading)
+        size = len(body) if reading.length is None else reading.length
+        if not 0 < size <= len(body):
+            raise RequestError(f"The header has {size} bytes of a body of {len(body)}.")
+        if size > self._limits.json_bytes:
+            raise too_long_json(size, self._limits.json_bytes)
+        raw = body if size == len(body) else body[:size]
+        generation, asked = await self._header(model, raw)
+        _check_rest(asked, len(body) - size)
+        arrays = asked.arrays(body, size)
+        return generation, asked if size <= _KNOWN_BYTES else asked.without_lists(), arrays
+
+    async def _read_pieces(self, model: ServedModel, reading: RequestBody) -> Read:
+        """Read a request that is long, slow or compressed."""
+        at_once, most = self._limits.json_at_once, self._limits.json_bytes
+        length, buffer = reading.length, reading.buffer
+        await reading.fill(at_once + 1 if length is None else min(length, at_once + 1))
+        is_large = len(buffer) > at_once if length is None else length > at_once
+        async with self._json.place() if is_large else contextlib.nullcontext():
+            if is_large:
+                await reading.fill(most + 1 if length is None else length)
+            size = len(buffer) if length is None else length
+            if size > most:
+                raise too_long_json(size, most)
+            if not 0 < size <= len(buffer):
+                raise RequestError(f"The header has {size} bytes of a body of {len(buffer)}.")
+            raw = bytes(buffer[:size])
+            if length is None:
+                buffer.clear()
+            generation, asked = await self._header(model, raw)
+            if length is None:
+                _check_rest(asked, 0)
+                return generation, asked.without_lists(), asked.arrays(b"", 0)
+        return await self._read_rest(model, reading, raw, asked)
+
+    async def _read_rest(
+        self, model: ServedModel, reading: RequestBody, raw: bytes, asked: RequestHeader
+    ) -> Read:
+        """Read the binary tensors of a request, as many bytes as its JSON part says."""
+        total = len(raw) + asked.rest
+        if total > self._limits.body_bytes:
             raise RequestTooLarge(
-                f"The JSON part has {length} bytes; the limit is {self._limits.json_bytes}. "
-                "Send tensors as binary data."
+                f"The request has {total} bytes or more; the limit is {self._limits.body_bytes}."
             )
-        header = body if length == len(body) else body[:length]
-        rest = len(body) - length
-        asked: _Asked | None = generation.headers.get(header)
-        if asked is None:
-            asked = _read_header(generation, header, self._limits.inputs)
-            if rest != asked.rest:
-                raise RequestError(f"{rest} bytes follow the header, which says {asked.rest}.")
-            if length <= _KNOWN_BYTES and asked.id is None:
-                if len(generation.headers) >= _KNOWN:
-                    generation.headers.clear()
-                generation.headers[header] = asked
-        elif rest != asked.rest:
-            raise RequestError(f"{rest} bytes follow the header, which says {asked.rest}.")
-        return asked
+        if reading.declared is not None:
+            _check_rest(asked, reading.declared - len(raw))
+        await reading.fill(total + 1)
+        _check_rest(asked, len(reading.buffer) - len(raw))
+        generation = self._repository.ready(model)
+        if not generation.binder.has(asked.form):
+            # It was replaced while the tensors came.
+            generation, asked = await self._header(model, raw)
+            _check_rest(asked, len(reading.buffer) - len(raw))
+        body = memoryview(reading.buffer).toreadonly()
+        return generation, asked.without_lists(), asked.arrays(body, len(raw))
+
+    async def _header(self, model: ServedModel, raw: bytes) -> tuple[Generation, RequestHeader]:
+        """Read the JSON part of a request, here if that is quick, else in a child."""
+        generation = self._repository.ready(model)
+        known: RequestHeader | None = generation.headers.get(raw)
+        if known is not None:
+            return generation, known
+        listed: dict[int, Array] = {}
+        size, rest = len(raw), raw
+        is_quick = size <= _QUICK_BYTES or (
+            size <= self._limits.json_at_once and generation.structure.is_plain(raw)
+        )
+        if not is_quick:
+            rest, listed = await self._json.read(raw)
+            generation = self._repository.ready(model)
+        asked = read_header(generation, rest, self._limits.inputs, listed)
+        if size <= _KNOWN_BYTES and asked.id is None:
+            if len(generation.headers) >= _KNOWN:
+                generation.headers.clear()
+            generation.headers[raw] = asked
+        return generation, asked
+
+    async def close(self) -> None:
+        """End the child that parses large requests."""
+        await asyncio.get_running_loop().run_in_executor(None, self._json.close)
 
     def _watch(self, now: float, future: asyncio.Future[Any], receive: Receive) -> None:
         """Have requests that wait for long be cancelled when their client leaves."""
@@ -278,136 +242,13 @@ def _path_parts(path: str) -> tuple[str, str | None]:
     raise RequestError("The path of an inference request is /v2/models/NAME/infer.")
 
 
-def _number(value: bytes) -> int:
-    if not (value.isdigit() and len(value) < 16):
-        raise RequestError(f"{value[:40]!r} is not a length.")
-    return int(value)
-
-
-def _inflated(body: bytes, encoding: bytes, most: int) -> bytes:
-    kinds = {b"gzip": 31, b"deflate": 15}
-    if encoding not in kinds:
-        raise RequestError(f"Content-Encoding {encoding[:40]!r}: send gzip, deflate or none.")
-    try:
-        inflating = zlib.decompressobj(kinds[encoding])
-        found = inflating.decompress(body, most + 1)
-    except zlib.error as error:
-        raise RequestError(f"The body is not {encoding.decode()}: {error}.") from None
-    if len(found) > most:
-        raise RequestTooLarge(f"The inflated body has more than {most} bytes.")
-    if not inflating.eof:
-        raise RequestError(f"The body is not {encoding.decode()}: it is cut off.")
-    return found
-
-
-def _read_header(generation: Generation, header: bytes, most_inputs: int) -> _Asked:
-    try:
-        said = json.loads(header, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"The header is not JSON: {str(error)[:200]}.") from None
-    inputs = _field(said, "inputs", list, None)
-    if not inputs or len(inputs) > most_inputs:
-        raise RequestError(f"A request needs a list of inputs, at most {most_inputs}.")
-    forms = tuple(_form(item) for item in inputs)
-    form = generation.binder.bind(forms)
-    starts: list[int | None] = []
-    sizes: list[int] = []
-    at = 0
-    for item, size, shown in zip(inputs, form.sizes, forms, strict=True):
-        sent = _field(item, "parameters", dict, {}).get("binary_data_size")
-        starts.append(None if sent is None else at)
-        sizes.append(0 if sent is None else _checked_size(sent, size, shown.name))
-        at += sizes[-1]
-    about = _field(said, "parameters", dict, {})
-    return _Asked(
-        form,
-        tuple(starts),
-        tuple(sizes),
-        tuple(_field(item, "data", list, None) for item in inputs),
-        _outputs(said, about, generation),
-        _field(said, "id", str, None),
-        timeout_of(about.get("timeout")),
-        at,
-    )
-
-
-def _checked_size(sent: Any, size: int | None, name: str) -> int:
-    if type(sent) is not int or sent < 0 or (size is not None and sent != size):
-        raise RequestError(f"The input {name} has binary_data_size {sent!r:.40}, not {size}.")
-    return sent
-
-
-def _field(said: Any, name: str, kind: type, default: Any) -> Any:
-    if not isinstance(said, dict):
-        raise RequestError(f"An object was expected, found a {type(said).__name__}.")
-    value = said.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, kind):
-        raise RequestError(f"{name} is a {type(value).__name__}, not a {kind.__name__}.")
-    return value
-
-
-def _form(item: Any) -> TensorForm:
-    shape = _field(item, "shape", list, None)
-    is_shape = shape is not None and all(type(x) is int and 0 <= x < 1 << 40 for x in shape)
-    if not is_shape or len(shape) > 64:
-        raise RequestError("The shape of an input is a list of sizes.")
-    name, datatype = _field(item, "name", str, ""), _field(item, "datatype", str, "")
-    return TensorForm(name, datatype, tuple(shape))
-
-
-def timeout_of(value: Any) -> float | None:
-    """Read a timeout in microseconds, as clients of Triton send it."""
-    if value is None:
-        return None
-    if type(value) is not int or value <= 0:
-        raise RequestError(f"timeout {value!r:.40} is not a number of microseconds.")
-    return value / 1e6
-
-
-def _outputs(
-    said: Any, about: Mapping[str, Any], generation: Generation
-) -> tuple[tuple[int, bool], ...]:
-    is_binary = about.get("binary_data_output", False) is True
-    wanted = _field(said, "outputs", list, None)
-    if not wanted:
-        return tuple((place, is_binary) for place in range(len(generation.names)))
-    if len(wanted) > len(generation.names):
-        raise RequestError(
-            f"{len(wanted)} outputs were asked for; there are {len(generation.names)}."
-        )
-    places = []
-    for item in wanted:
-        name = _field(item, "name", str, "")
-        if name not in generation.names:
-            names = ", ".join(generation.names)
-            raise RequestError(f"There is no output {name!r:.80}. The outputs are {names}.")
-        own = _field(item, "parameters", dict, {})
-        if "classification" in own:
-            raise RequestError("Classification of outputs is not served.")
-        binary = own.get("binary_data", is_binary)
-        places.append((generation.names.index(name), binary is True))
-    return tuple(places)
-
-
-def _arrays(asked: _Asked, body: bytes, start: int) -> list[Array]:
-    """Make the inputs of the model; binary ones are views of the body."""
-    form, view = asked.form, memoryview(body)
-    arrays = []
-    for place, at in enumerate(asked.starts):
-        of, shape, count = form.dtypes[place], form.shapes[place], form.counts[place]
-        if at is not None:
-            begin = start + at
-            raw = view[begin : begin + asked.sizes[place]]
-            arrays.append(read_raw(raw, of, shape, count))
-        else:
-            arrays.append(read_listed(asked.data[place], of, shape, count, f"input {place}"))
-    return form.arranged(arrays)
+def _check_rest(asked: RequestHeader, rest: int) -> None:
+    if rest != asked.rest:
+        raise RequestError(f"{rest} bytes follow the header, which says {asked.rest}.")
 
 
 def _written(
-    model: ServedModel, generation: Generation, asked: _Asked, outputs: Sequence[Array]
+    model: ServedModel, generation: Generation, asked: RequestHeader, outputs: Sequence[Array]
 ) -> tuple[Headers, Parts]:
     chosen = [outputs[place] for place, _ in asked.outputs]
     if asked.id is not None or not all(is_binary for _, is_binary in asked.outputs):
@@ -426,7 +267,7 @@ def _written(
 
 
 def _described(
-    model: ServedModel, generation: Generation, asked: _Asked, chosen: Sequence[Array]
+    model: ServedModel, generation: Generation, asked: RequestHeader, chosen: Sequence[Array]
 ) -> tuple[Headers, Parts]:
     """Write an answer in full: a header in JSON, and binary outputs behind it."""
     rows: list[dict[str, Any]] = []
@@ -467,10 +308,6 @@ def _json(said: dict[str, Any]) -> bytes:
     except TypeError:
         # A text has half of a pair of surrogates, which only an escape can write.
         return json.dumps(said, separators=(",", ":"), default=np.ndarray.tolist).encode()
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number of JSON; send the tensor as binary data")
 
 
 def failure(error: FusewireError) -> tuple[int, Headers, Parts]:

@@ -170,6 +170,7 @@ class InferenceServer:
             await serving
         for model in self.repository.models.values():
             await model.close()
+        await self.app.close()
         log_event("stopped")
 
 
