@@ -24,6 +24,7 @@ from fusewire.options import EXACT, FALLBACK, LATE_BUDGET, Fallback, Options
 from fusewire.records.entries import Records
 from fusewire.records.keys import decision_fields, decision_key
 from fusewire.runtime.entry import Entry, Runner, plain
+from fusewire.runtime.finite import is_finite
 from fusewire.runtime.regions import shape_of
 from fusewire.runtime.transfer import to_host
 from fusewire.store.disk import Store
@@ -391,12 +392,14 @@ class Decider:
         from fusewire.choosing.decide import Question
 
         options, calibration = self.options, self.options.calibrate
+        # The exact form answers a call that has a NaN or an infinity: it is what is compared.
+        has_nan = not all(map(is_finite, inputs))
         return Question(
             graph,
             inputs,
             partial(self._fitting_targets, graph),
             reference_target(),
-            options.config,
+            options.config.exact() if has_nan else options.config,
             decision_fields(options, self.context.level, self.registry),
             may_fall_back=options.fallback != "error",
             # What is recorded is wanted whatever budget it had.
@@ -413,6 +416,7 @@ class Decider:
             watch=self.context.watch,
             others=self._further_targets,
             accuracy=options.accuracy,
+            keeps_nan=options.keeps_nan or has_nan,
             calibrating=self._calibrating(graph),
             absent="" if calibration is None or calibration.is_at_hand else calibration.digest,
         )

@@ -16,6 +16,8 @@ from fusewire.process.limits import ChildLimits
 Fallback = Literal["error", "warn", "allow"]
 # When the engines are compared: behind the first calls, or before the first answer.
 Start = Literal["now", "measured"]
+# Which NaN and infinities no engine may lose: those of inputs, or also those that arise inside.
+Nan = Literal["inputs", "exact"]
 # When engines run in a child process; True is "first", False is "never".
 Isolation = Literal["first", "always", "never"]
 # The backend that runs every graph and is always installed.
@@ -79,6 +81,7 @@ BUNDLED = (
     "max_fallback_share",
     "budget_seconds",
     "accuracy",
+    "nan",
     "threads",
     "memory_limit",
     "deterministic",
@@ -135,6 +138,7 @@ class Options:
     max_fallback_share: float | None = None
     budget_seconds: float = 20.0
     accuracy: Accuracy = EXACT
+    nan: Nan = "inputs"
     calibrate: Any = None
     threads: int | None = None
     memory_limit: int | None = None
@@ -175,6 +179,7 @@ class Options:
             from fusewire.calibration import Calibration
 
             object.__setattr__(self, "calibrate", Calibration.of(self.calibrate))
+        self._check_nan()
         if self.cast not in (None, "same_kind"):
             raise OptionsError(f"cast={self.cast!r}: give 'same_kind', or None to refuse casts.")
         for name, least, unit in _LEAST:
@@ -182,6 +187,16 @@ class Options:
             if value is not None and not (isinstance(value, int | float) and value >= least):
                 raise OptionsError(f"{name}={value!r}: give {unit}, at least {least}.")
         self._check_share()
+
+    def _check_nan(self) -> None:
+        """Raise OptionsError for an unknown promise, or one that the backend's options break."""
+        if self.nan not in get_args(Nan):
+            raise OptionsError(f"nan={self.nan!r}: give 'inputs' or 'exact'.")
+        if self.keeps_nan and self.config.loses_nan:
+            raise OptionsError(
+                "nan='exact': backend_config asks for the engine's own nodes, which may lose NaN. "
+                "Leave one of them out."
+            )
 
     def _check_share(self) -> None:
         """Raise OptionsError for a share of the time that is none, or that nobody would measure."""
@@ -241,6 +256,11 @@ class Options:
     def is_exact(self) -> bool:
         """Whether engines compute in the model's own dtypes."""
         return isinstance(self.accuracy, str)
+
+    @property
+    def keeps_nan(self) -> bool:
+        """Whether a NaN or an infinity that arises inside may not be lost either."""
+        return self.nan == "exact"
 
     @property
     def has_long_budget(self) -> bool:
@@ -357,6 +377,8 @@ MEANINGS = {
     " engines that compile for half a minute",
     "accuracy": '"exact" computes in the model\'s own dtypes; a bound such as 1e-2 on the relative'
     " error of each output, or a function that accepts outputs, allows less where that is faster",
+    "nan": '"inputs" keeps each NaN and infinity of an input, where an engine may lose one that'
+    ' arises inside of its own forms of ops; "exact" forbids such forms, on every engine',
     "calibrate": "samples of inputs, each a tuple of arrays or a dict by name, or an .npz file with"
     " samples along the first axis; int8 is calibrated on half of them, and reduced precision is"
     " judged on the others",
@@ -394,6 +416,7 @@ class OptionFields(TypedDict, total=False):
     max_fallback_share: float | None
     budget_seconds: float
     accuracy: Accuracy
+    nan: Nan
     calibrate: Any
     threads: int | None
     memory_limit: int | None

@@ -60,6 +60,12 @@ class _Builder:
     def fits_sizes(self, region: Region) -> bool:
         return False
 
+    def may_lose_nan(self, region: Region) -> bool:
+        return False
+
+    def exact(self) -> NoReturn:
+        raise AssertionError("no engine loses NaN here")
+
     def build_or_raise(self, *given: Any) -> NoReturn:
         raise AssertionError("no region is fitted here")
 

@@ -152,7 +152,7 @@ class BundleAbout:
         """Read a header; KeyError, TypeError or None if it is malformed."""
         name, source = about["name"], about["source"]
         # Those of 0.1 are exact, and do not say so.
-        options = {"accuracy": EXACT, **about["options"]}
+        options = {"accuracy": EXACT, "nan": Options().nan, **about["options"]}
         programs = tuple((row["plan"], row["graph"]) for row in about["programs"])
         texts = [name, *(text for pair in programs for text in pair)]
         if source is not None:

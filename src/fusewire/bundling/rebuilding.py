@@ -118,7 +118,10 @@ class _Rebuilding:
         graph, fallback = self.reading.graph, reference_target()
         planned = plan_choice(choice, graph, targets, fallback, may_fall_back)
         own = form, choice.options, tuple(others), False, choice.placing
-        return Candidate(target, planned, *own, choice.is_concurrent, choice.threads)
+        candidate = Candidate(target, planned, *own, choice.is_concurrent, choice.threads)
+        if context.options.keeps_nan and candidate.may_lose_nan(context.options.config):
+            raise RefusedError(f"{candidate.name} may lose NaN, and nan='exact' forbids that.")
+        return candidate
 
     def _allowed_threads(self, choice: Choice) -> int | None:
         """Return the threads of regions that run at the same time; no more than there may be."""

@@ -129,7 +129,8 @@ class Question:
     out, with the reason. ``others`` lists the targets for what those refuse. ``watch`` tells when
     calls of the program disturb the timing. Candidates that compute in less than the model's own
     dtypes take part unless the ``accuracy`` is exact; ``calibrating`` has samples of the user's
-    that they are judged on, and that int8 with fixed scales is made of. ``absent`` names samples
+    that they are judged on, and that int8 with fixed scales is made of. With ``keeps_nan``, those
+    that may lose a NaN take no part. ``absent`` names samples
     that are not at hand: then a decision is only recalled.
     """
 
@@ -156,6 +157,7 @@ class Question:
     watch: CallWatch | None = None
     others: Callable[[], Sequence[Target]] = tuple
     accuracy: Accuracy = EXACT
+    keeps_nan: bool = False
     calibrating: Calibrating | None = None
     absent: str = ""
 
@@ -172,9 +174,15 @@ class Question:
             may_reduce=not isinstance(self.accuracy, str),
             calibrated=self._calibrated,
         )
-        few = _few_crossings(fitting, self.max_crossings)
+        few = _few_crossings(self._keeping(fitting), self.max_crossings)
         # A backend that is named takes part as it can.
         return _slow_if_whole(few) if self.backends() else few
+
+    def _keeping(self, fitting: Iterable[Candidate | Unfit]) -> Iterator[Candidate | Unfit]:
+        """Leave out what may lose NaN, if that is not allowed."""
+        for one in fitting:
+            if isinstance(one, Unfit) or not (self.keeps_nan and one.may_lose_nan(self.config)):
+                yield one
 
     def _calibrated(self, candidate: Candidate) -> Iterable[Mapping[str, Fact]]:
         return () if self.calibrating is None else self.calibrating.options(candidate)

@@ -13,6 +13,7 @@ from fusewire.planning.work import works
 from fusewire.records.entries import BuiltRegion
 from fusewire.records.plans import SavedPlan
 from fusewire.runtime.contact import Contacted
+from fusewire.runtime.finite import LOST_INSIDE
 from fusewire.runtime.function import FUNCTION
 from fusewire.runtime.guards import Guard
 from fusewire.runtime.plan import Plan
@@ -60,7 +61,7 @@ class Explanation:
             tuple(_regions(self.planned, "")),
             tuple(dict.fromkeys(_expanded(self.planned))),
             contacts,
-            (*self.notes, *_left_to_host(self._device(), contacts)),
+            (*self.notes, *_left_to_host(self._device(), contacts), *self._losses()),
             self.tried,
             tuple(self._failures(names)),
             tuple(guard.sentence() for guard in _guards(self.planned.plan)),
@@ -81,6 +82,11 @@ class Explanation:
 
     def _device(self) -> str:
         return self._engines()[0].target.device.id
+
+    def _losses(self) -> Iterator[str]:
+        """Say so if an engine runs nodes of its own that may lose NaN."""
+        if any(map(self.builder.may_lose_nan, self.plan.regions())):
+            yield LOST_INSIDE
 
     def _failures(self, names: Mapping[Graph, str]) -> Iterator[FailedCalls]:
         for region, recovery in list(self.builder.recoveries):
@@ -131,6 +137,7 @@ class FunctionExplanation:
             contacts=(self._contacted(),),
             failures=(),
             guards=(),
+            notes=tuple(note for note in why.notes if note != LOST_INSIDE),
         )
 
     def _contacted(self) -> Contacted:

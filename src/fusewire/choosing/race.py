@@ -45,6 +45,7 @@ from fusewire.ir.live import call_bytes
 from fusewire.numerics.deviation import Deviation
 from fusewire.planning.candidates import Candidate, Unfit
 from fusewire.planning.target import Target
+from fusewire.runtime.finite import LOST_INSIDE
 from fusewire.runtime.fitting import is_fitted
 from fusewire.runtime.regions import shape_of
 from fusewire.runtime.why import Tried
@@ -503,7 +504,8 @@ class Race:
         metrics = trial.contact.metrics
         took = sum(metrics.get(f"{phase}_seconds", 0.0) for phase in ("compile", "load"))
         memory = int(metrics["peak_bytes"]) if "peak_bytes" in metrics else None
-        self._rows[name] = replace(row, compile_seconds=took, memory_bytes=memory)
+        reason = LOST_INSIDE if candidate.may_lose_nan(self._runner.config) else ""
+        self._rows[name] = replace(row, compile_seconds=took, memory_bytes=memory, reason=reason)
         if self._memory_limit is not None:
             self._weigh(name, trial)
 
@@ -609,7 +611,7 @@ class Race:
         self._rows[name] = replace(
             self._rows[name],
             status=judged.status,
-            reason=judged.reason + blamed,
+            reason=(judged.reason + blamed) or self._rows[name].reason,
             error=judged.error if math.isfinite(judged.error) else None,
             unjudged=judged.unjudged,
             judged_on=judged.sets,

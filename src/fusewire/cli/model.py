@@ -24,7 +24,7 @@ from fusewire.ir.graph import Graph
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
 from fusewire.model_source import ModelSource
 from fusewire.ops.sample import Draw
-from fusewire.options import EXACT, Accuracy, Isolation, Options
+from fusewire.options import EXACT, Accuracy, Isolation, Nan, Options
 
 # Assumed sizes of open dims: a batch of one, an image, and anything else.
 _BATCH, _PIXELS, _OTHER = 1, 64, 16
@@ -103,6 +103,14 @@ _COMPILING = (
         "outputs; engines may then compute in less than the model's dtypes.",
     ),
     click.option(
+        "--nan",
+        type=click.Choice(get_args(Nan)),
+        default="inputs",
+        show_default=True,
+        help="NaN and infinities that no engine may lose: those in inputs, or with exact also "
+        "those that arise inside.",
+    ),
+    click.option(
         "--calibrate",
         type=click.Path(exists=True, dir_okay=False),
         metavar="SAMPLES.npz",
@@ -164,6 +172,7 @@ def _taken(given: dict[str, Any]) -> Options:
         given.pop("device"),
         given.pop("level"),
         fallback=given.pop("fallback"),
+        nan=given.pop("nan"),
         max_fallback_share=given.pop("max_fallback_share"),
         # A command reports what it measured, and then ends.
         start="measured",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, final
 
@@ -359,6 +359,17 @@ class Config:
     memory_limit: int | None = None
     deterministic: bool = False
     options: Mapping[str, Fact] = field(default_factory=dict)
+
+    @property
+    def loses_nan(self) -> bool:
+        """Whether an engine is told to run nodes of its own that may lose NaN."""
+        return self.options.get(NAN) == ENGINE_NAN
+
+    def exact(self) -> Config:
+        """Return the settings under which an engine keeps each NaN and infinity."""
+        if not self.loses_nan:
+            return self
+        return replace(self, options={k: v for k, v in self.options.items() if k != NAN})
 
     def checked(self, backend: str, declared: Sequence[BackendOption]) -> dict[str, Fact]:
         """Merge the options over a backend's defaults.

@@ -117,6 +117,12 @@ class Candidate:
         """
         return self.choice().config(config, (target or self.target).name)
 
+    def may_lose_nan(self, config: Config) -> bool:
+        """Tell whether an engine of it runs nodes of its own that may lose NaN."""
+        configs = (self.config(config, engine) for engine in self.engines)
+        is_told = any(config.loses_nan for config in configs)
+        return is_told or any(region.loses_nan for region in self.planned.plan.regions())
+
     def fields(self, config: Config) -> dict[str, str]:
         """Name what the times and verdicts of this candidate depend on."""
         named = {"candidate": self.name, "device": self.target.device.id}

@@ -44,8 +44,8 @@ def plan_file(file: ModelFile, target: Target, planned: Planned) -> Planned | st
     refused = guarded(target.name, "claim", what, backend.refuses_file, file, graph, target.device)
     if refused is not None:
         return str(refused)
-    guards, constants = entry
-    plan = _plan(graph, file, target, guards, constants, _shapes(planned, target))
+    loses_nan = guarded(target.name, "claim", what, _may_lose_nan, target, file.graph, graph)
+    plan = _plan(file, target, planned, entry, loses_nan)
     return Planned(plan, planned.claims, dict.fromkeys(graph.nodes, 0), {})
 
 
@@ -80,22 +80,29 @@ def _entry_guards(graph: Graph) -> tuple[tuple[Guard, ...], tuple[Value, ...]] |
     return guards.entry, guards.constants
 
 
+def _may_lose_nan(target: Target, *graphs: Graph) -> bool:
+    """Tell whether the engine's own form of a node may lose NaN, as it was read or rewritten."""
+    parts = (part for graph in graphs for part in graph.walk())
+    asked = target.backend.loses_nan
+    return any(asked(node, target.device) for part in parts for node in part.nodes)
+
+
 def _plan(
-    graph: Graph,
     file: ModelFile,
     target: Target,
-    guards: tuple[Guard, ...],
-    constants: tuple[Value, ...],
-    shapes: Shapes,
+    planned: Planned,
+    entry: tuple[tuple[Guard, ...], tuple[Value, ...]],
+    loses_nan: bool,
 ) -> Plan:
     """Make a plan of one region, which takes and makes all that the graph does."""
-    takes = len(graph.inputs)
+    graph, (guards, constants) = planned.plan.graph, entry
+    takes, shapes = len(graph.inputs), _shapes(planned, target)
     arrays = tuple(value.constant.array for value in constants if value.constant is not None)
     first = takes + len(arrays)
     outputs = tuple(range(first, first + len(graph.outputs)))
     names = graph.output_names
     whole = Graph(graph.inputs, graph.outputs, graph.nodes, name="region0", output_names=names)
-    region = Region.of(whole, target.name, target.device, shapes, file)
+    region = Region.of(whole, target.name, target.device, shapes, file, loses_nan=loses_nan)
     step = Step(region, tuple(range(takes)), outputs, ())
     places = first + len(outputs)
     return Plan(takes, (step,), arrays, outputs, places, lambda: graph, guards)

@@ -297,6 +297,7 @@ def _write_step(step: Step, blobs: Blobs) -> Row:
         "shapes": region.shapes,
         "digest": region.digest,
         "is_file": region.load_file is not None,
+        "loses_nan": region.loses_nan,
         "inputs": step.inputs,
         "outputs": step.outputs,
         "frees": step.frees,
@@ -336,7 +337,9 @@ def _read_step(
         raise StoreError("A recorded plan has a field of the wrong type.")
     inputs = tuple(Value(type_, name) for name, type_ in _read_edges(row["edges"]))
     device = read_record(row["device"], iter(()), Device)
-    if type(row["is_file"]) is not bool:
+    # Older records do not say it of a file, which may then be one that loses NaN.
+    loses_nan = row.get("loses_nan", row["is_file"])
+    if type(row["is_file"]) is not bool or type(loses_nan) is not bool:
         raise StoreError("A recorded plan has a field of the wrong type.")
     load = partial(_load_region, source, path)
     load_file = partial(_load_file, source, path) if row["is_file"] else None
@@ -344,7 +347,7 @@ def _read_step(
         name: read_plan(body, blobs, source, (*path, name)) for name, body in row["bodies"].items()
     }
     return Step(
-        Region(inputs, row["backend"], device, shapes, load, row["digest"], load_file),
+        Region(inputs, row["backend"], device, shapes, load, row["digest"], load_file, loses_nan),
         _read_places(row["inputs"], places),
         _read_places(row["outputs"], places),
         _read_places(row["frees"], places),

@@ -51,7 +51,7 @@ class HostRunner:
             if known:
                 assert self._builder.plan_body is not None, "its plan has control flow"
                 plan = self._builder.plan_body(bind_symbols(graph, sizes))
-            runner = self._runners[key] = PlanRunner(plan, self._builder)
+            runner = self._runners[key] = PlanRunner(plan, self._builder, is_body=True)
         return runner.run(inputs).wait()
 
     @property

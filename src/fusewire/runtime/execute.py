@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from numpy import ndarray
 
 from fusewire.contract.backend import Done, Event, Executable, Held
 from fusewire.errors import BudgetError
+from fusewire.errors import note as say
 from fusewire.host_memory import POOL
 from fusewire.ir.dims import Symbol, bind_alone, evaluate, symbols
 from fusewire.ir.live import call_bytes, result_bytes
@@ -18,6 +20,7 @@ from fusewire.ir.types import TensorType
 from fusewire.ops import limits
 from fusewire.ops.limits import Meter, limited
 from fusewire.runtime.concurrent import ConcurrentSteps
+from fusewire.runtime.finite import are_finite
 from fusewire.runtime.guards import Checks
 from fusewire.runtime.plan import HOST, INTERPRETED, Plan, Step
 from fusewire.runtime.regions import Key, RegionBuilder, RegionRunner, Updates, shape_of
@@ -44,8 +47,9 @@ class StepRunner(Protocol):
 class PlanRunner(Executable):
     """A plan made ready to run."""
 
-    def __init__(self, plan: Plan, builder: RegionBuilder) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, builder: RegionBuilder, *, is_body: bool = False) -> None:
+        """``is_body``: it runs the body of a control node, in the form that the call has."""
+        self._plan, self._builder = plan, builder
         whole = plan.is_whole
         self._runners: list[StepRunner] = [
             _step_runner(step, builder, whole) for step in plan.steps
@@ -64,6 +68,11 @@ class PlanRunner(Executable):
         has_engine = any(region.backend not in INTERPRETED for region in plan.regions())
         self._is_bounded = has_engine and self._limits.asked_bytes is not None
         self._run = run
+        # The inputs that may have what an engine loses, and what runs calls that have it.
+        loses_nan = not is_body and any(map(builder.may_lose_nan, plan.regions()))
+        self._looked_at = plan.float_places() if loses_nan else ()
+        self._exact: PlanRunner | None = None
+        self._exact_lock = threading.Lock()
         # Runs to the end and returns values on the host, as the caller gets them.
         self.call = self._with_checks()
 
@@ -99,8 +108,8 @@ class PlanRunner(Executable):
 
         A function of its own, since a call of a small program notices each frame.
         """
-        run, checks = self._run, self._entry_checks
-        if checks is None and not self._is_bounded:
+        run, checks, places = self._run, self._entry_checks, self._looked_at
+        if checks is None and not self._is_bounded and not places:
             return run
         check = self._check if checks is None or self._is_bounded else checks.check
 
@@ -108,7 +117,27 @@ class PlanRunner(Executable):
             check(inputs)
             return run(inputs)
 
-        return call
+        def call_if_finite(inputs: Sequence[Held]) -> list[Any]:
+            if checks is not None or self._is_bounded:
+                check(inputs)
+            return run(inputs) if are_finite(inputs, places) else self.exact().call(inputs)
+
+        return call_if_finite if places else call
+
+    def exact(self) -> PlanRunner:
+        """Return what runs calls with a NaN or an infinity in an input, which lose none of them.
+
+        It is made at the first such call: its engines have to be built again.
+        """
+        with self._exact_lock:
+            if self._exact is None:
+                names = " + ".join(dict.fromkeys(x.backend for x in self._plan.regions()))
+                say(
+                    f"An input has a NaN or an infinity, which {names} may lose as it runs here: "
+                    "such calls run in its exact form. This is said once."
+                )
+                self._exact = PlanRunner(self._plan.exact(), self._builder.exact())
+            return self._exact
 
     def _check(self, inputs: Sequence[Held]) -> None:
         """Check the values of inputs, and the bytes that their sizes lead to."""
@@ -160,6 +189,8 @@ class PlanRunner(Executable):
 
         def run(inputs: Sequence[Held]) -> list[Any]:
             self._check(inputs)
+            if not are_finite(inputs, self._looked_at):
+                return self.exact().updating(updates)(inputs)
             return runner.run(inputs, updates)
 
         return run
@@ -173,6 +204,8 @@ class PlanRunner(Executable):
         inputs.
         """
         self._check(inputs)
+        if not are_finite(inputs, self._looked_at):
+            return self.exact().held(inputs, into, updates)
         runner = self._runners[0] if self._runners else None
         if isinstance(runner, RegionRunner) and self._run == runner.run:
             return runner.run(inputs, updates, True, into)
@@ -191,6 +224,8 @@ class PlanRunner(Executable):
     def timed(self, inputs: Sequence[Held], note: NoteStep) -> list[Any]:
         """Run like ``call``, wait for each step, and note when it began and ended."""
         self._check(inputs)
+        if not are_finite(inputs, self._looked_at):
+            return self.exact().timed(inputs, note)
         runners = [_TimedRunner(runner, i, note) for i, runner in enumerate(self._runners)]
         with limited(self._limits) as meter:
             if self._is_whole:
@@ -255,6 +290,8 @@ class PlanRunner(Executable):
         """Close the runners, and free pooled memory."""
         for runner in self._runners:
             runner.close()
+        if self._exact is not None:
+            self._exact.close()
         POOL.clear()
 
 

@@ -7,8 +7,9 @@ class: its graphs are named by digest, and are loaded when they are needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from fusewire.contract.backend import Device, Shapes
@@ -17,6 +18,7 @@ from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.hash import exact_hash
 from fusewire.ir.types import TensorType, Type
+from fusewire.runtime.finite import float_places
 from fusewire.runtime.guards import Guard
 from fusewire.store.code_state import meanings_state
 
@@ -38,7 +40,8 @@ class Region:
 
     A call needs only the inputs and the backend; ``load`` returns the graph when the region is
     built. ``saved_digest`` is its digest in a saved plan. With ``load_file`` the engine reads the
-    model file by itself, in place of the graph.
+    model file by itself, in place of the graph; ``loses_nan`` says that its own nodes may then lose
+    a NaN or an infinity.
     """
 
     inputs: tuple[Value, ...]
@@ -48,15 +51,31 @@ class Region:
     load: Callable[[Region], Graph]
     saved_digest: str = ""
     load_file: Callable[[Region], ModelFile] | None = None
+    loses_nan: bool = False
 
     @staticmethod
     def of(
-        graph: Graph, backend: str, device: Device, shapes: Shapes, file: ModelFile | None = None
+        graph: Graph,
+        backend: str,
+        device: Device,
+        shapes: Shapes,
+        file: ModelFile | None = None,
+        *,
+        loses_nan: bool = False,
     ) -> Region:
         """Make a region of a graph that is loaded already."""
         load_file = None if file is None else lambda region: file
+        load: Callable[[Region], Graph] = lambda region: graph  # noqa: E731 - as that of a file
         return Region(
-            graph.inputs, backend, device, shapes, lambda region: graph, load_file=load_file
+            graph.inputs, backend, device, shapes, load, "", load_file, loses_nan=loses_nan
+        )
+
+    def exact(self) -> Region:
+        """Return the region that the engine runs by our graph, if its own nodes may lose NaN."""
+        if not self.loses_nan:
+            return self
+        return replace(
+            self, load=lambda _: self.graph, saved_digest="", load_file=None, loses_nan=False
         )
 
     @cached_property
@@ -137,6 +156,16 @@ class Plan:
         if step.region.backend == HOST:
             return False
         return step.inputs == tuple(range(self.takes)) and step.outputs == self.outputs
+
+    def float_places(self) -> tuple[int, ...]:
+        """List the places of the inputs that regions take and that may have a NaN."""
+        pairs = (zip(step.inputs, step.region.inputs, strict=True) for step in self.steps)
+        return float_places(chain.from_iterable(pairs), self.takes)
+
+    def exact(self) -> Plan:
+        """Return the plan for calls of which no NaN may be lost; its engines must keep them too."""
+        steps = (replace(step, region=step.region.exact()) for step in self.steps)
+        return replace(self, steps=tuple(steps))
 
     def regions(self) -> list[Region]:
         """List the regions, including those of bodies."""

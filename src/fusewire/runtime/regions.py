@@ -75,6 +75,12 @@ class RegionBuilder(Protocol):
     def fits_sizes(self, region: Region) -> bool:
         """Tell whether a region is also compiled for sizes that are called often."""
 
+    def may_lose_nan(self, region: Region) -> bool:
+        """Tell whether the engine of a region runs nodes of its own that may lose NaN."""
+
+    def exact(self) -> RegionBuilder:
+        """Return a builder whose engines keep each NaN and infinity."""
+
     def build_or_raise(
         self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]
     ) -> Built:

@@ -105,6 +105,13 @@ class BuildTarget:
     def backend(self) -> Backend:
         return self.target.backend
 
+    def exact(self) -> BuildTarget:
+        """Return the target with the settings under which it loses no NaN."""
+        if not self.config.loses_nan:
+            return self
+        config = self.config.exact()
+        return BuildTarget(self.name, lambda: self.target, config, reference=self._reference)
+
     @cached_property
     def fields(self) -> Fields:
         """What artifacts depend on besides region and sizes."""
@@ -324,6 +331,17 @@ class PlanBuilder:
     def fits_sizes(self, region: Region) -> bool:
         """Tell whether a region is also compiled for sizes that are called often."""
         return is_fitted(region, self._target(region).config)
+
+    def may_lose_nan(self, region: Region) -> bool:
+        """Tell whether the engine of a region runs nodes of its own that may lose NaN."""
+        return region.loses_nan or self._target(region).config.loses_nan
+
+    def exact(self) -> PlanBuilder:
+        """Return a builder whose engines keep each NaN; what it builds is not explained."""
+        others = tuple(other.exact() for other in self.others)
+        return replace(
+            self, first=self.first.exact(), others=others, is_first=False, contacts=[], ahead={}
+        )
 
     @property
     def is_served(self) -> bool:
