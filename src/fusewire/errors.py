@@ -389,8 +389,22 @@ def _is_ours(filename: str) -> bool:
 
 
 def install_advice(extra: str) -> str:
-    """Write the command that installs one of the extras."""
-    return f"Run: pip install 'fusewire[{extra}]'"
+    """Write the command that installs the packages of an extra.
+
+    It names them as the metadata of what is installed does, and not the extra: a checkout, a wheel
+    and a release need the same ones, and nobody asks an index for Fusewire, or gets another one.
+    """
+    from importlib import metadata
+
+    try:
+        lines = metadata.requires("fusewire") or []
+    except metadata.PackageNotFoundError:
+        lines = []
+    named = re.compile(rf"""\s*(?:;|\sand)\s+extra\s*==\s*["']{re.escape(extra)}["']$""")
+    packages = [f'"{named.sub("", line)}"' for line in lines if named.search(line)]
+    if not packages:
+        return f'Run: pip install ".[{extra}]" in a checkout of Fusewire'
+    return " ".join(["Run: pip install", *map('"{}"'.format, packages)])
 
 
 def note(message: str, *, is_warning: bool = False) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fusewire.cli.model import compile_options
-from fusewire.errors import UnavailableError
+from fusewire.errors import UnavailableError, install_advice
 from fusewire.options import Options
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def command(models: tuple[str, ...], options: Options, **given: Any) -> None:
         from fusewire.serve.server import InferenceServer, ServerConfig, serve
     except ImportError as error:
         raise UnavailableError(
-            f"serve needs {error.name}: pip install 'fusewire[server]'."
+            f"serve needs the package {error.name}. {install_advice('server')}"
         ) from error
     configs = _configs(models, options, given)
     body, seconds = given["max_body"] * _MEGABYTE, given["timeout"]
