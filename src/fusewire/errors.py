@@ -401,7 +401,7 @@ def install_advice(extra: str) -> str:
     except metadata.PackageNotFoundError:
         lines = []
     named = re.compile(rf"""\s*(?:;|\sand)\s+extra\s*==\s*["']{re.escape(extra)}["']$""")
-    packages = [f'"{named.sub("", line)}"' for line in lines if named.search(line)]
+    packages = [named.sub("", line) for line in lines if named.search(line)]
     if not packages:
         return f'Run: pip install ".[{extra}]" in a checkout of Fusewire'
     return " ".join(["Run: pip install", *map('"{}"'.format, packages)])
