@@ -2,6 +2,7 @@
 
 import json
 import time
+import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -290,6 +291,33 @@ def test_explain_shows_what_was_compared(model: Path) -> None:
     assert any(way["is_chosen"] for way in why["tried"])
     said = {verdict["backend"]: verdict for verdict in why["nodes"][0]["verdicts"]}
     assert said[why["backend"]]["seconds"] > 0
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    """An engine that takes a graph, and cannot compile it."""
+    yield REGISTRY.register("fusewire.testing.chaos:raise_at_compile")
+    REGISTRY.unregister("chaos")
+
+
+def test_refused_candidate_says_why_in_every_table(model: Path, refusing: str) -> None:
+    words = (model, "--shape", "x=8,64", "--budget", "5")
+    compared = report("bench", *words, "--backends", f"{refusing},reference")
+    (row,) = [row for row in compared["rows"] if row["status"] == "refused"]
+    assert "chaos failed while compiling" in row["reason"]
+    assert row["reason"] in markdown(compared)
+    shown = invoke("bench", *words, "--backends", f"{refusing},reference").output
+    assert "chaos failed while compiling" in " ".join(shown.split())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fw.FallbackWarning)
+        program = fw.compile(model, level=1, start="measured", budget_seconds=5)
+        program(np.zeros((8, 64), np.float32))
+    why = program.why()
+    assert [row for row in why.tried if row.status == "refused"] != []
+    refused = f"refused: {refusing}. chaos failed while compiling"
+    assert refused in str(why)
+    assert refused in why._repr_html_()
+    assert "chaos failed while compiling" in why.to_json()
 
 
 def test_explain_of_a_node_that_is_not_there_ends_with_1(model: Path) -> None:

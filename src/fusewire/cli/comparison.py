@@ -118,16 +118,6 @@ def reason(row: Row) -> str:
     return f"{why} To lift it: {row['lift']}" if row.get("lift") else why
 
 
-def reasons(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield why candidates were not taken; those with the same reason share a line."""
-    names: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        if row["reason"]:
-            names.setdefault((row["status"], for_commands(row["reason"])), []).append(row["name"])
-    for (status, why), alike in names.items():
-        yield f"{status}: {', '.join(alike)}. {why}"
-
-
 def _judged(rows: Sequence[Row]) -> str:
     """Say on which inputs answers were judged, and what share of elements was not."""
     judged = [row for row in rows if row["judged_on"]]

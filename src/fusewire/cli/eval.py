@@ -11,7 +11,7 @@ import click
 
 from fusewire.calibration import load_arrays, split_samples
 from fusewire.choosing.evaluate import Evaluated, Evaluation
-from fusewire.cli.comparison import reasons
+from fusewire.cli.advice import for_commands
 from fusewire.cli.model import Inputs, compile_options, imported_function, read_open
 from fusewire.cli.progress import progress
 from fusewire.cli.terminal import Terminal, wide_option
@@ -20,7 +20,7 @@ from fusewire.errors import OptionsError
 from fusewire.model_source import ModelSource
 from fusewire.numerics.metrics import METRICS, Metric
 from fusewire.options import Options
-from fusewire.runtime.report import digits, unit_of
+from fusewire.runtime.report import digits, reasons, unit_of
 from fusewire.tables import Column, Sheet
 
 # Any bound has candidates in reduced precision take part; nothing is judged by it.
@@ -69,7 +69,7 @@ def command(
         terminal = Terminal()
         terminal.show(sheet(rows, f"{name} of {model.name} on {count} samples", is_wide=is_wide))
         for line in reasons([asdict(row) for row in rows]):
-            terminal.print(line, markup=False, highlight=False, soft_wrap=True)
+            terminal.print(for_commands(line), markup=False, highlight=False, soft_wrap=True)
     sys.exit(0 if any(row.mean is not None for row in rows) else 1)
 
 

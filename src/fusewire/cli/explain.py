@@ -12,7 +12,8 @@ from pathlib import Path
 
 import click
 
-from fusewire.cli.comparison import configuration, reasons
+from fusewire.cli.advice import for_commands
+from fusewire.cli.comparison import configuration
 from fusewire.cli.model import Inputs, compile_options, model_options
 from fusewire.cli.progress import progress
 from fusewire.cli.sizes import with_usual_sizes
@@ -21,7 +22,7 @@ from fusewire.compiler import Session
 from fusewire.errors import FallbackWarning
 from fusewire.model_source import ModelSource
 from fusewire.options import Options
-from fusewire.runtime.report import candidates, regions, seconds, summary, with_ratios
+from fusewire.runtime.report import candidates, reasons, regions, seconds, summary, with_ratios
 from fusewire.runtime.view.plan_view import PlanView
 from fusewire.runtime.why import NodeVerdict, NodeWhy, Tried, Why
 from fusewire.tables import Column, Sheet
@@ -225,7 +226,7 @@ def _remarks(why: Why, is_all: bool) -> Iterator[str]:
     missed = [c for c in why.contacts if c.cache not in ("", "hit", "off")]
     for contact in missed if is_all else missed[:1]:
         yield f"{contact.region} is not in the cache. {contact.cache}"
-    yield from reasons([asdict(candidate) for candidate in why.tried])
+    yield from map(for_commands, reasons([asdict(candidate) for candidate in why.tried]))
     yield from why.notes
     if why.crossings:
         many = "tensor is" if why.crossings == 1 else "tensors are"

@@ -169,11 +169,22 @@ def summary(why: Why) -> str:
 
 
 def remarks(why: Why) -> list[str]:
-    """List the notes, and say what goes through the host."""
-    if not why.host_bytes:
-        return list(why.notes)
-    said = f"A call with arrays copies {why.host_bytes:,} bytes between the host and devices."
-    return [*why.notes, said]
+    """List the notes, why candidates were not taken, and what goes through the host."""
+    said = [*reasons([asdict(row) for row in why.tried]), *why.notes]
+    if why.host_bytes:
+        copied = f"{why.host_bytes:,} bytes between the host and devices"
+        said.append(f"A call with arrays copies {copied}.")
+    return said
+
+
+def reasons(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield why candidates were not taken; those with the same reason share a line."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row["reason"]:
+            names.setdefault((row["status"], row["reason"]), []).append(row["name"])
+    for (status, why), alike in names.items():
+        yield f"{status}: {', '.join(alike)}. {why}"
 
 
 def sheets(why: Why) -> Iterator[Sheet]:
