@@ -56,7 +56,7 @@ WORKLOADS = (
     "ResNet-18, batch 8",
 )
 MODELS = ("minilm-l3", "ppocr-rec", "ppocr-det", "resnet50-arc", "yolox", "u2netp")
-# Ten models of the README: those, and four that are small or have little to multiply.
+# Ten models: those, and four that are small or have little to multiply.
 TEN = (*MODELS, "page-orientation", "magika", "silero-vad", "mnist")
 EXACT, BOUNDS = 0.0, (1e-2, 5e-2)
 FULL, OWN = ("onnxruntime", "openvino", "torch"), ("onnxruntime-int8", "openvino-own")
@@ -71,7 +71,7 @@ def ours(bound: float) -> str:
 
 
 def bounds_of(name: str) -> tuple[float, ...]:
-    """List the bounds of a row; the README's models are run exactly, too."""
+    """List the bounds of a row; those ten models are run exactly, too."""
     return (EXACT, *BOUNDS) if name in TEN else BOUNDS
 
 
@@ -302,7 +302,7 @@ def table(rows: Sequence[Row], bound: float) -> Iterator[str]:
 
 
 def headline(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the table of the README: each engine bare, and Fusewire exactly and within 1e-2."""
+    """Yield a short table: each engine bare, and Fusewire exactly and within 1e-2."""
     programs = [ours(EXACT), ours(BOUNDS[0])]
     yield "| model | ONNX Runtime | OpenVINO | PyTorch | Fusewire | Fusewire within 1e-2 |"
     yield "|---|---:|---:|---:|---:|---:|"

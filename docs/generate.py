@@ -40,6 +40,30 @@ PAGES = (
     "docs/decisions/index.md",
     *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
 )
+ENGINES = ROOT / "benchmarks" / "results" / "engines.md"
+# What the README shows of it.
+ALONE = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "inductor": "Inductor"}
+SHOWN_COLUMNS = (
+    ("onnxruntime ms", "ONNX Runtime"),
+    ("openvino ms", "OpenVINO"),
+    ("torch ms", "PyTorch"),
+    ("ours ms", "Fusewire"),
+    ("over best", "over the best"),
+    ("interval", "95% interval"),
+    ("verdict |", "verdict"),
+)
+SHOWN_ROWS = {
+    "ppocr-det": "text detection",
+    "ppocr-rec": "text recognition",
+    "minilm-l3": "sentence embedding",
+    "resnet50-arc": "hotwords",
+    "yolox": "object detection",
+    "u2netp": "background removal",
+    "page-orientation": "photographed pages",
+    "magika": "file types",
+    "silero-vad": "voice activity",
+    "mnist": "digits",
+}
 ONNX_SUITE = ROOT / "benchmarks" / "results" / "onnx_suite.json"
 # Backends of this repository; whatever else is installed does not belong in its pages.
 OURS = "fusewire.backends."
@@ -86,6 +110,40 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]], right: str = ""
     yield f"|{'|'.join('---:' if name in right.split(',') else '---' for name in head)}|"
     for row in rows:
         yield f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in row)} |"
+
+
+def engines() -> Iterator[str]:
+    """Say what the recorded comparison of engines found, and show some of its rows."""
+    page = ENGINES.read_text(encoding="utf-8")
+
+    def found(pattern: str) -> tuple[str, ...]:
+        line = re.search(pattern, page, re.MULTILINE)
+        assert line is not None, f"{ENGINES.name} has no line {pattern}"
+        return line.groups()
+
+    number = r"(\d+(?:\.\d+)?)"
+    over = []
+    for name, title in ALONE.items():
+        times = found(rf"^- Over {name} every.*: {number} times .*l {number}-{number}, (\d+) rows")
+        over.append("{} {} times as long (95% interval {} to {}, {} rows)".format(title, *times))
+    rows, fail, passing, unclear = found(r"^- (\d+) rows: (\d+) fail, (\d+) pass, (\d+) unclear")
+    ours, worst = found(rf"geometric mean: all {number},.* worst {number}")
+    yield (
+        "One engine for everything takes longer than the one that is chosen for each model: "
+        f"{', '.join(over)}. Against the best engine of each row, which is known only afterwards, "
+        f"Fusewire takes {ours} times as long, a geometric mean: of {rows} rows {passing} pass, "
+        f"{fail} fail, {unclear} have intervals too wide to judge, and the worst takes {worst} "
+        "times as long.\n"
+    )
+    lines = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    cells = {line[0].removeprefix("| "): line for line in lines}
+    places = [cells["row"].index(column) for column, _ in SHOWN_COLUMNS]
+    titles = ["Model", *(title for _, title in SHOWN_COLUMNS)]
+    shown = [
+        [f"{name}, {about}", *(cells[name][place].removesuffix(" |") for place in places)]
+        for name, about in SHOWN_ROWS.items()
+    ]
+    yield from table(titles, shown, right=",".join(titles[1:-1]))
 
 
 def extras() -> Iterator[str]:
@@ -508,6 +566,7 @@ FILES: Mapping[str, Callable[[], str]] = {"llms.txt": llms}
 
 PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "extras": extras,
+    "engines": engines,
     "commands": commands,
     "command-pages": command_pages,
     "status": status,

@@ -8,8 +8,9 @@ import re
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,13 @@ RUN = ("python", "console")
 # Shown as they are. Any other tag is refused, so that no code escapes by another spelling.
 SHOWN = ("text", "toml", "json", "yaml", "diff", "mermaid", "ebnf", "pycon")
 SKIP = "no-run"
+# A table of measurements, as it was on another day: its title and its columns must be the same.
+RECORDED = "recorded"
 REASON = re.compile(r"# not run: \S")
 SECONDS = 600
 
+_RULE = re.compile(r"\s*─+\s*")
+_GAP = re.compile(r"\s{2,}")
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,}) *(?P<info>[^`]*)$")
 
 
@@ -40,6 +45,7 @@ class Command:
     line: int
     text: str
     shown: tuple[str, ...]
+    is_recorded: bool = False
 
 
 class BlockError(Exception):
@@ -75,8 +81,10 @@ def runnable(text: str) -> list[Block]:
             continue
         if block.language not in RUN:
             raise BlockError(block.line, f"{block.language!r} is none of {', '.join(RUN + SHOWN)}")
-        if unknown := [tag for tag in block.tags if tag != SKIP]:
-            raise BlockError(block.line, f"{unknown[0]!r} is not a tag; there is {SKIP!r}")
+        known = (SKIP, RECORDED) if block.language == "console" else (SKIP,)
+        if unknown := [tag for tag in block.tags if tag not in known]:
+            is_one_of = " and ".join(map(repr, known))
+            raise BlockError(block.line, f"{unknown[0]!r} is not a tag; there is {is_one_of}")
         if SKIP not in block.tags:
             found.append(block)
         elif not REASON.search(block.code):
@@ -96,7 +104,8 @@ def commands(block: Block) -> list[Command]:
         shown = []
         while rows and not rows[0][1].startswith("$ "):
             shown.append(rows.pop(0)[1])
-        found.append(Command(line, text.removeprefix("$ "), tuple(shown)))
+        is_recorded = RECORDED in block.tags
+        found.append(Command(line, text.removeprefix("$ "), tuple(shown), is_recorded))
     return found
 
 
@@ -106,6 +115,31 @@ def matches(shown: tuple[str, ...], actual: list[str]) -> bool:
         r"(?:.*\n)*?" if row.strip() == "..." else re.escape(row.rstrip()) + r"\n" for row in shown
     )
     return re.fullmatch(pattern, "".join(f"{row.rstrip()}\n" for row in actual)) is not None
+
+
+def outline(lines: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the first line, and the headings of the table without units; ValueError if it is odd.
+
+    Every row has a cell for each heading. How many rows there are, and in which order, is of a day.
+    """
+    rules = [place for place, line in enumerate(lines) if _RULE.fullmatch(line)]
+    if len(rules) != 1 or rules[0] == 0:
+        raise ValueError("one table, with a line below its headings, was expected")
+    headings = [cell.partition(",")[0] for cell in _GAP.split(lines[rules[0] - 1].strip())]
+    rows = list(takewhile(str.strip, lines[rules[0] + 1 :]))
+    odd = [row for row in rows if len(_GAP.split(row.removeprefix(">").strip())) != len(headings)]
+    if odd or not rows:
+        raise ValueError(f"{len(headings)} columns were expected, found: {''.join(odd[:1])!r}")
+    return lines[0].strip(), headings
+
+
+def recorded_problem(shown: Sequence[str], actual: Sequence[str]) -> str | None:
+    """Say how the outlines of two outputs differ."""
+    try:
+        theirs, ours = outline(shown), outline(actual)
+    except ValueError as error:
+        return str(error)
+    return None if theirs == ours else f"the page has {theirs}, and it is {ours} now"
 
 
 def run_page(page: Path) -> None:
@@ -143,7 +177,11 @@ def _run_command(command: Command) -> None:
     if done.returncode != 0:
         message = f"$ {command.text}\nended with {done.returncode} and said:\n{done.stdout}"
         raise BlockError(command.line, message)
-    if command.shown and not matches(command.shown, done.stdout.splitlines()):
+    lines = done.stdout.splitlines()
+    if command.is_recorded:
+        if problem := recorded_problem(command.shown, lines):
+            raise BlockError(command.line, f"$ {command.text}\n{problem}:\n{done.stdout}")
+    elif command.shown and not matches(command.shown, lines):
         shown = "\n".join(command.shown)
         message = f"$ {command.text}\nthe page shows:\n{shown}\nit said:\n{done.stdout}"
         raise BlockError(command.line, message)

@@ -1,6 +1,7 @@
 """Every code block that people read runs."""
 
 import os
+import shlex
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -46,9 +47,23 @@ def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(PROJECT).as_posix())
 def test_blocks_of_the_page_run(page: Path, tmp_path: Path) -> None:
     if page.name == "batch.md" and find_spec("ray") is None:
-        pytest.skip("Ray is not installed: pip install 'fusewire[ray]'")
+        pytest.skip('Ray is not installed: pip install ".[ray]"')
     done = run_page(page, tmp_path)
     assert done.returncode == 0, done.stdout
+
+
+def compared(*rows: str, heads: str = "   engine  median, ms  verdict") -> tuple[str, ...]:
+    """A page with a recorded table, whose command prints another one of two engines."""
+    printed = ["bench model", "a leads.", "", "   engine  median, us  verdict", "───"]
+    printed += [
+        ">  a              12  right",
+        "   b               -  not tried",
+        "",
+        "note  of today",
+    ]
+    table = ["bench model", "b leads.", "", heads, "──────────", *rows, "", "note  of that day"]
+    command = f"$ printf '%s\\n' {' '.join(map(shlex.quote, printed))}"
+    return ("```console recorded", command, *table, "```")
 
 
 @pytest.fixture
@@ -76,6 +91,8 @@ def page(*rows: str) -> str:
         page("- item", "  ```python", "  if True:", "      x = 1", "  ```"),
         page("```python no-run", "# not run: needs a GPU", "1 / 0", "```"),
         page("```text", "1 / 0", "```"),
+        page(*compared(">  b              30  right", "   a              31  right")),
+        page(*compared(">  c             1.2  right, split")),
         page("````text", "```python", "1 / 0", "```", "````"),
     ],
     indirect=True,
@@ -93,6 +110,14 @@ def test_right_page_passes(said: str) -> None:
         (page("```python", "raise SystemExit(0)", "```"), 4, "SystemExit"),
         (page("```python no-run", "1 / 0", "```"), 3, "says why"),
         (page("```python norun", "1 / 0", "```"), 3, "not a tag"),
+        (
+            page(*compared(">  b          30  right", heads="   engine  best, ms  verdict")),
+            4,
+            "best",
+        ),
+        (page(*compared(">  b              30")), 4, "3 columns were expected"),
+        (page("```console recorded", "$ echo a", "a", "```"), 4, "one table"),
+        (page("```python recorded", "x = 1", "```"), 3, "not a tag"),
         (page("```py", "1 / 0", "```"), 3, "'py' is none of"),
         (page("```", "1 / 0", "```"), 3, "'' is none of"),
         (page("```console", "$ true", "$ false", "```"), 5, "ended with 1"),
