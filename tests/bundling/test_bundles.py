@@ -16,14 +16,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import fusewire as fw
+from fusewire.bundling.opening import opened_bundle
 from fusewire.bundling.rebuilding import _Rebuilding
 from fusewire.choosing.overlap import Overlap
 from fusewire.choosing.race import Race, RaceResult
 from fusewire.contract.backend import Artifact
 from fusewire.errors import (
+    BudgetError,
     BundleWarning,
     FormatError,
     FusewireError,
@@ -370,6 +374,93 @@ def test_header_that_lies_is_refused(tmp_path: Path, key: Path, changes: dict[st
     write_bundle(path, header, b"", sections)
     with pytest.raises((FormatError, OptionsError)):
         fw.open(path)
+
+
+def with_options(path: Path, signer: Signer | None, **changes: Any) -> None:
+    """Write a bundle again with other options, with right digests, as whoever forges one can."""
+    bundle = Bundle.open(path)
+    sections = [
+        NewSection(section.name, section.key, bytes(bundle._view(section)))
+        for section in bundle.head.sections
+    ]
+    about = {**bundle.head.about, "options": {**bundle.head.about["options"], **changes}}
+    header = header_of(about, sections)
+    plans = [row["plan"] for row in about["programs"]]
+    statement = statement_of(hashlib.sha256(header).hexdigest(), plans)
+    write_bundle(path, header, b"" if signer is None else signer.sign(statement), sections)
+
+
+LOOSER: dict[str, Any] = {
+    "accuracy": 0.5,
+    "backend_config": {"sizes": "fitted"},
+    "budget_seconds": 1e9,
+    "cast": "same_kind",
+    "deterministic": True,
+    "fallback": "allow",
+    "level": 3,
+    "max_crossings": 7,
+    "max_fallback_share": 0.5,
+    "memory_limit": 1 << 62,
+    "threads": 4096,
+}
+# What is a limit, and has no value of the reader's own, is smaller than none.
+SMALLER: dict[str, Any] = {
+    "budget_seconds": 1.0,
+    "fallback": "error",
+    "max_crossings": 7,
+    "max_fallback_share": 0.5,
+    "memory_limit": 1 << 20,
+    "threads": 1,
+}
+
+
+@pytest.mark.parametrize("is_signed", [True, False])
+@pytest.mark.parametrize("name", sorted(LOOSER))
+def test_bundle_without_a_believed_signer_loosens_no_option_of_its_reader(
+    name: str, is_signed: bool, tmp_path: Path, key: Path
+) -> None:
+    saved(tmp_path / "model.fw", "reference", weights=True)
+    changes = {"backend": "onnxruntime", name: LOOSER[name]}
+    with_options(tmp_path / "model.fw", SIGNER if is_signed else None, **changes)
+    found = getattr(opened_bundle(tmp_path / "model.fw").options, name)
+    is_kept = is_signed or SMALLER.get(name) == LOOSER[name]
+    assert found == (LOOSER[name] if is_kept else getattr(fw.Options(), name))
+
+
+@pytest.mark.parametrize("name", sorted(SMALLER))
+def test_bundle_of_anybody_makes_limits_smaller_and_its_reader_decides(
+    name: str, tmp_path: Path
+) -> None:
+    saved(tmp_path / "model.fw", "reference", weights=True)
+    with_options(tmp_path / "model.fw", None, **{name: SMALLER[name]})
+    assert getattr(opened_bundle(tmp_path / "model.fw").options, name) == SMALLER[name]
+    given = {name: LOOSER[name]}
+    assert getattr(opened_bundle(tmp_path / "model.fw", given).options, name) == LOOSER[name]
+
+
+def test_size_that_the_reader_refuses_is_refused_whatever_the_bundle_says(tmp_path: Path) -> None:
+    path = tmp_path / "model.fw"
+    nodes = [
+        helper.make_node("Expand", ["one", "n"], ["e"]),
+        helper.make_node("ReduceSum", ["e"], ["y"], keepdims=0),
+    ]
+    one = helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0])
+    ends = [
+        helper.make_tensor_value_info("n", TensorProto.INT64, [1]),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, []),
+    ]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [one])
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "e.onnx")
+    with fw.compile(tmp_path / "e.onnx", backend="reference") as program:
+        program(np.array([4]))
+        program.save(path, weights=True)
+    with_options(path, None, memory_limit=1 << 62)
+    with pytest.warns(BundleWarning, match="not signed"):
+        program = fw.open(path, cache=False)
+    assert program(np.array([4])) == 4
+    with pytest.raises(BudgetError):
+        program(np.array([1 << 40]))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ child process, and the first answer is judged. That is recorded, so that it happ
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -41,6 +42,7 @@ from fusewire.runtime.program import Program
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
 from fusewire.store.signing import AllowedSigners, Statement, signer_of
+from fusewire.system.hardware import quarter_of_machine, usable_cores
 from fusewire.warm_start import WarmStart
 
 if TYPE_CHECKING:
@@ -68,7 +70,8 @@ def open(
     Nothing is searched or measured. If the bundle is signed by somebody in ``allowed_signers``, its
     artifacts are loaded; otherwise, and on a machine that they do not fit, its engine compiles its
     graph here, and the first answer is checked. A BundleWarning says so. Options replace those that
-    it was saved with. Raises FormatError if it is damaged, and SignatureError if its signature is
+    it was saved with; without a believed signer, these make the reader's limits smaller and do
+    nothing else. Raises FormatError if it is damaged, and SignatureError if its signature is
     forged, expired or revoked. With a ``release``, a bundle that is not signed as one of that name
     is refused, too, and so is one that is older than one that was opened here before.
     """
@@ -122,8 +125,28 @@ def opened_bundle(
 
 
 def _opened(bundle: Bundle, given: Mapping[str, Any], release: str | None) -> OpenedBundle:
-    about = BundleAbout.of(bundle)
-    return OpenedBundle(bundle, about, Options.of(Options.of(None, about.options), given), release)
+    return OpenedBundle(bundle, BundleAbout.of(bundle), given, release)
+
+
+def limited_by(own: Options, said: Options) -> Options:
+    """Run what a bundle of anybody names within the reader's options, and within smaller limits.
+
+    Accuracy, casts, options of engines and all else that loosens what is promised are the reader's.
+    """
+    most = {
+        "max_crossings": math.inf,
+        "max_fallback_share": math.inf,
+        "budget_seconds": math.inf,
+        "threads": usable_cores(),
+        "memory_limit": quarter_of_machine(),
+    }
+    smaller = {}
+    for name, bound in most.items():
+        allowed, asked = getattr(own, name), getattr(said, name)
+        if asked is not None and asked < (bound if allowed is None else allowed):
+            smaller[name] = asked
+    fallback = "error" if said.fallback == "error" else own.fallback
+    return replace(own, backend=said.backend, device=said.device, fallback=fallback, **smaller)
 
 
 @dataclass(frozen=True)
@@ -177,12 +200,23 @@ def _is_policy(backend: object) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class OpenedBundle:
-    """A bundle with the options to run it, and who vouches for it."""
+    """A bundle with the options that its reader gave, and who vouches for it."""
 
     bundle: Bundle
     about: BundleAbout
-    options: Options
+    given: Mapping[str, Any]
     release: str | None = None
+
+    @cached_property
+    def options(self) -> Options:
+        """The options to run it: those of its signer, if one is believed, under those given.
+
+        SignatureError if its signature is forged, expired, revoked, or for something else.
+        """
+        said = Options.of(None, self.about.options)
+        if self.doubt:
+            said = limited_by(Options(), said)
+        return Options.of(said, self.given)
 
     def check_release(self) -> None:
         """Raise SignatureError unless it is the release that is asked for, if one is."""
@@ -200,7 +234,8 @@ class OpenedBundle:
         """
         if not self.bundle.head.signature:
             return "it is not signed"
-        store = self.context.records.store
+        # What is recorded here is where the reader says, whatever else a bundle says.
+        store = CompileContext(Options.of(None, self.given)).records.store
         try:
             AllowedSigners.read().verify(
                 self.bundle.head.signature, self._statement, store, self.release
