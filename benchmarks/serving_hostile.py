@@ -135,7 +135,8 @@ def _short(rng: random.Random) -> bytes:
 
 
 def _chunked(rng: random.Random) -> bytes:
-    head = f"POST {_PATH} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    lines = [f"POST {_PATH} HTTP/1.1", "Host: localhost", "Transfer-Encoding: chunked", "", ""]
+    head = "\r\n".join(lines).encode()
     return head + rng.choice([b"zz\r\n", b"-5\r\nabc", b"ffffffffffffffffff\r\nx", b"5\r\nab\r\n0"])
 
 
@@ -160,7 +161,7 @@ def _path(rng: random.Random) -> bytes:
 
 def _method(rng: random.Random) -> bytes:
     method = rng.choice(["GET", "PUT", "DELETE", "PATCH", "BREW"])
-    return f"{method} {_PATH} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+    return f"{method} {_PATH} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
 
 
 def _not_http(rng: random.Random) -> bytes:

@@ -39,6 +39,9 @@ FusewireError
 ├── RequestError (ValueError)          a request that the server cannot read or answer
 │   ├── UnknownModelError (LookupError)  the server has no such model or version
 │   ├── NotJsonError                   an answer with NaN or infinity, asked for as JSON
+│   ├── TokenError (PermissionError)   no token, or a wrong one, where the server asks for one
+│   ├── RequestForbidden (PermissionError)  a host, web page or right that the server does not allow
+│   ├── MediaTypeError (TypeError)     a content type that any web page may send
 │   ├── RequestTooLarge                more bytes, elements or dims than the server allows
 │   ├── RequestTimeout (TimeoutError)  a request that was not answered before its deadline
 │   └── ServerBusy (RuntimeError)      more requests wait than the server allows
@@ -234,6 +237,24 @@ class NotJsonError(RequestError):
     """An answer with NaN or infinity was asked for as JSON, which has no such numbers."""
 
     status = 406
+
+
+class TokenError(RequestError, PermissionError):
+    """A request without the token that the server asks for."""
+
+    status = 401
+
+
+class RequestForbidden(RequestError, PermissionError):
+    """A request for another host, of a web page, or for what nobody may do here."""
+
+    status = 403
+
+
+class MediaTypeError(RequestError, TypeError):
+    """A request of a content type that is not served, which any web page may send."""
+
+    status = 415
 
 
 class RequestTooLarge(RequestError):

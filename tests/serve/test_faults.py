@@ -149,7 +149,8 @@ def test_nan_is_binary_data_and_never_json(tmp_path: Path) -> None:
         body = f'{{"inputs": [{tensor}], "parameters": {json.dumps(more)}}}'
         url = f"http://127.0.0.1:{port}/v2/models/model/infer"
         try:
-            with urllib.request.urlopen(url, body.encode(), timeout=20) as answer:
+            asked = urllib.request.Request(url, body.encode(), {"Content-Type": "application/json"})
+            with urllib.request.urlopen(asked, timeout=20) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()

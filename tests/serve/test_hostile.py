@@ -197,7 +197,7 @@ def test_bytes_of_requests_are_released_with_their_answers(served: Any) -> None:
         hostile.ask(served.port, request, ends=kind in hostile.UNFINISHED)
     good = hostile.post(hostile.said([hostile.tensor()]))
     assert hostile.ask(served.port, good).startswith("200")
-    page = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    page = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     assert "fusewire_held_bytes 0.0" in hostile.ask(served.port, page)
 
 

@@ -64,6 +64,7 @@ def test_half_a_pair_of_surrogates_comes_back_as_it_was_sent(served: Any, progra
     request = urllib.request.Request(
         f"http://127.0.0.1:{served.port}/v2/models/mlp/infer",
         json.dumps({"id": "\ud800", "inputs": [given]}).encode(),
+        {"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request) as answer:
         found = json.loads(answer.read())

@@ -73,6 +73,18 @@ _MOST_ROWS = 32
     help="Serve only bundles that are signed as releases of the model's name, none older than one "
     "seen.",
 )  # fmt: skip
+@click.option(
+    "--allow-host", "hosts", multiple=True, metavar="NAME",
+    help="Host name that clients use, besides addresses and localhost; * allows any.",
+)  # fmt: skip
+@click.option(
+    "--token-file", type=click.Path(path_type=Path), metavar="FILE",
+    help="File with a token that requests must send (default: FUSEWIRE_SERVE_TOKEN).",
+)  # fmt: skip
+@click.option(
+    "--load-token-file", type=click.Path(path_type=Path), metavar="FILE",
+    help="File with a token that loading models needs (default: FUSEWIRE_SERVE_LOAD_TOKEN).",
+)  # fmt: skip
 @click.option("--seed", default=0, help="Seed for generated inputs.")
 @click.option(
     "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"])
@@ -81,6 +93,7 @@ _MOST_ROWS = 32
 def command(models: tuple[str, ...], options: Options, **given: Any) -> None:
     """Serve models over the Open Inference Protocol: REST and gRPC."""
     try:
+        from fusewire.serve.access import LOAD_TOKEN, TOKEN, Access, read_token
         from fusewire.serve.limits import ServeLimits
         from fusewire.serve.logs import start_logging
         from fusewire.serve.server import InferenceServer, ServerConfig, serve
@@ -91,6 +104,11 @@ def command(models: tuple[str, ...], options: Options, **given: Any) -> None:
     configs = _configs(models, options, given)
     body, seconds = given["max_body"] * _MEGABYTE, given["timeout"]
     limits = ServeLimits(body, queue=given["queue"], request_seconds=seconds)
+    access = Access(
+        given["hosts"],
+        read_token(given["token_file"], TOKEN),
+        read_token(given["load_token_file"], LOAD_TOKEN),
+    )
     start_logging(given["log_level"])
     host, watch = given["host"], given["watch"]
 
@@ -99,9 +117,8 @@ def command(models: tuple[str, ...], options: Options, **given: Any) -> None:
         click.echo(f"Serving {', '.join(c.name for c in configs)} on {places}.")
 
     grpc_port = None if given["no_grpc"] else given["grpc_port"]
-    serve(
-        configs, ServerConfig(host, given["port"], grpc_port, watch_seconds=watch), limits, started
-    )
+    config = ServerConfig(host, given["port"], grpc_port, watch_seconds=watch)
+    serve(configs, config, limits, started, access)
 
 
 def _configs(

@@ -12,9 +12,11 @@ import grpc
 from fusewire.errors import (
     FusewireError,
     RequestError,
+    RequestForbidden,
     RequestTimeout,
     RequestTooLarge,
     ServerBusy,
+    TokenError,
     UnknownModelError,
 )
 from fusewire.ir.graph import Array
@@ -32,6 +34,8 @@ Handler: TypeAlias = "Callable[[Any, Context], Awaitable[Any]]"
 # The first that an error is.
 _CODES: Sequence[tuple[type[FusewireError], grpc.StatusCode]] = (
     (UnknownModelError, grpc.StatusCode.NOT_FOUND),
+    (TokenError, grpc.StatusCode.UNAUTHENTICATED),
+    (RequestForbidden, grpc.StatusCode.PERMISSION_DENIED),
     (RequestTooLarge, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (RequestTimeout, grpc.StatusCode.DEADLINE_EXCEEDED),
     (ServerBusy, grpc.StatusCode.UNAVAILABLE),
@@ -75,6 +79,8 @@ class GrpcService:
         self._repository = repository
         self._messages = messages()
         self._answer = self._messages.ModelInferResponse
+        # Whoever restarts or balances servers asks for these, without a token.
+        self._probes = (self._server_live, self._server_ready)
 
     def server(self) -> grpc.aio.Server:
         """Make a server that is not started yet."""
@@ -108,6 +114,8 @@ class GrpcService:
         """Read a message and answer it; errors of ours become codes of gRPC."""
         name, held = "", 0
         try:
+            if answer not in self._probes:
+                self._repository.access.check(_authorization(context))
             self._repository.hold(len(raw))
             held = len(raw)
             request = self._read(kind, raw)
@@ -195,6 +203,13 @@ class GrpcService:
             answer.outputs.add(name=port.name, datatype=datatype_of(port.dtype), shape=array.shape)
             answer.raw_output_contents.append(write_raw(array))
         return answer
+
+
+def _authorization(context: Context) -> bytes | None:
+    for name, value in context.invocation_metadata() or ():
+        if name == "authorization":
+            return value.encode() if isinstance(value, str) else value
+    return None
 
 
 def _wanted(request: Any, generation: Generation) -> Sequence[int]:

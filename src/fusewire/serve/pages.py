@@ -59,6 +59,8 @@ class _Pages:
         return _said(self._repository.index())
 
     async def load(self, request: Request) -> Response:
+        authorization = request.headers.get("authorization", "").encode("latin-1")
+        self._repository.access.check_load(authorization)
         await self._found(request).load()
         return _said({})
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from fusewire.errors import OptionsError
 from fusewire.options import Options
+from fusewire.serve.access import LOAD_TOKEN, TOKEN, Access, read_token
 from fusewire.serve.body import Receive, Scope
 from fusewire.serve.limits import ServeLimits
 from fusewire.serve.model import ModelConfig, ServedModel
@@ -19,15 +20,21 @@ from fusewire.serve.pages import pages
 from fusewire.serve.repository import Repository
 from fusewire.serve.rest import RestApp, Send
 
-_KNOWN = ("models", "num_replicas", "backend", "threads", "batch", "delay")
+_KNOWN = ("models", "num_replicas", "backend", "threads", "batch", "delay", "hosts")
 
 
 class LoadedApp:
     """The REST application with a lifespan: it loads its models before the first request."""
 
-    def __init__(self, models: Sequence[ModelConfig], limits: ServeLimits = ServeLimits()) -> None:
+    def __init__(
+        self,
+        models: Sequence[ModelConfig],
+        limits: ServeLimits = ServeLimits(),
+        hosts: tuple[str, ...] = (),
+    ) -> None:
         self._models = models
         self._limits = limits
+        self._hosts = hosts
         self._repository: Repository | None = None
         self._rest: RestApp | None = None
 
@@ -55,7 +62,8 @@ class LoadedApp:
 
     async def _start(self) -> None:
         models = [ServedModel(config, self._limits) for config in self._models]
-        self._repository = Repository(models, self._limits)
+        access = Access(self._hosts, read_token(None, TOKEN), read_token(None, LOAD_TOKEN))
+        self._repository = Repository(models, self._limits, access)
         self._rest = RestApp(self._repository, pages(self._repository))
         for model in models:
             await model.load()
@@ -86,7 +94,8 @@ def app(args: Mapping[str, str]) -> Any:
     from ray import serve
 
     configs = configs_of(args)
+    hosts = tuple(filter(None, args.get("hosts", "").split(",")))
     # A builder runs in each replica, so that nothing of a program has to travel.
-    deployment = serve.deployment(serve.ingress(lambda: LoadedApp(configs))())
+    deployment = serve.deployment(serve.ingress(lambda: LoadedApp(configs, hosts=hosts))())
     replicas = int(args.get("num_replicas", 1))
     return deployment.options(name="fusewire", num_replicas=replicas).bind()

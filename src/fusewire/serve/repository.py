@@ -18,6 +18,7 @@ from fusewire.errors import (
     UnknownModelError,
 )
 from fusewire.process.service import deaths
+from fusewire.serve.access import Access
 from fusewire.serve.datatypes import datatype_of
 from fusewire.serve.limits import ServeLimits
 from fusewire.serve.metrics import exposition
@@ -38,8 +39,11 @@ def status_of(error: FusewireError) -> int:
 class Repository:
     """The models that are served."""
 
-    def __init__(self, models: list[ServedModel], limits: ServeLimits) -> None:
+    def __init__(
+        self, models: list[ServedModel], limits: ServeLimits, access: Access = Access()
+    ) -> None:
         self.limits = limits
+        self.access = access
         self.models = {model.config.name: model for model in models}
         self.is_draining = False
         # Bytes of the bodies of all requests that are read, wait or run.

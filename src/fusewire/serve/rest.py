@@ -24,8 +24,10 @@ from fusewire.errors import (
     RequestError,
     RequestTooLarge,
     ServerBusy,
+    TokenError,
 )
 from fusewire.ir.graph import Array
+from fusewire.serve.access import Doorkeeper
 from fusewire.serve.body import ClientLeft, Receive, RequestBody, Scope, too_long_json
 from fusewire.serve.datatypes import datatype_of, raw_view, write_listed, write_raw
 from fusewire.serve.header import RequestHeader, read_header
@@ -63,6 +65,7 @@ class RestApp:
         self._limits = repository.limits
         self._pages = pages
         self._json = JsonReader(repository.limits)
+        self._doorkeeper = Doorkeeper(repository.access)
         self._paths: dict[str, tuple[str, str | None]] = {}
         self._watched: deque[tuple[float, asyncio.Future[Any], Receive]] = deque()
         self._watchers: set[asyncio.Task[None]] = set()
@@ -72,12 +75,21 @@ class RestApp:
         if scope["type"] == "http" and scope["path"].endswith("/infer"):
             await self._infer(scope, receive, send)
         elif scope["type"] == "http":
+            await self._page(scope, receive, send)
+
+    async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._doorkeeper.check(scope)
+        except FusewireError as error:
+            await _send(send, *failure(error))
+        else:
             await self._pages(scope, receive, send)
 
     async def _infer(self, scope: Scope, receive: Receive, send: Send) -> None:
         model: ServedModel | None = None
         body = RequestBody(self._repository, receive)
         try:
+            self._doorkeeper.check(scope)
             if scope["method"] != "POST":
                 raise RequestError("Inference takes a POST request.")
             model = self._model(scope["path"])
@@ -98,14 +110,7 @@ class RestApp:
             body.release()
         if model is not None:
             model.counts.note_answer("rest", str(status))
-        size = sum(map(len, parts))
-        headers.append((b"content-length", b"%d" % size))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        if size > _JOINED_BYTES:
-            for part in parts:
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-            parts = []
-        await send({"type": "http.response.body", "body": b"".join(parts)})
+        await _send(send, status, headers, parts)
 
     def _model(self, path: str) -> ServedModel:
         known = self._paths.get(path)
@@ -226,6 +231,17 @@ class RestApp:
                 task.add_done_callback(self._watchers.discard)
 
 
+async def _send(send: Send, status: int, headers: Headers, parts: Parts) -> None:
+    size = sum(map(len, parts))
+    headers.append((b"content-length", b"%d" % size))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    if size > _JOINED_BYTES:
+        for part in parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        parts = []
+    await send({"type": "http.response.body", "body": b"".join(parts)})
+
+
 async def _cancel_with(future: asyncio.Future[Any], receive: Receive) -> None:
     message = await receive()
     if message["type"] == "http.disconnect" and not future.done():
@@ -316,5 +332,7 @@ def failure(error: FusewireError) -> tuple[int, Headers, Parts]:
     headers: Headers = [_JSON]
     if isinstance(error, ServerBusy):
         headers.append((b"retry-after", b"%d" % error.retry_after))
+    if isinstance(error, TokenError):
+        headers.append((b"www-authenticate", b"Bearer"))
     said = {"error": str(error)[:2000], "code": type(error).__name__}
     return status, headers, [json.dumps(said).encode()]

@@ -9,12 +9,13 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import uvicorn
 
 from fusewire.errors import FusewireError, OptionsError
+from fusewire.serve.access import Access
 from fusewire.serve.connections import GuardedConnection
 from fusewire.serve.grpc_service import GrpcService
 from fusewire.serve.limits import ServeLimits
@@ -47,9 +48,12 @@ class InferenceServer:
         models: Sequence[ModelConfig],
         config: ServerConfig = ServerConfig(),
         limits: ServeLimits = ServeLimits(),
+        access: Access = Access(),
     ) -> None:
         self.config = config
-        self.repository = Repository([ServedModel(model, limits) for model in models], limits)
+        access = replace(access, hosts=(*access.hosts, config.host))
+        served = [ServedModel(model, limits) for model in models]
+        self.repository = Repository(served, limits, access)
         self.app = RestApp(self.repository, pages(self.repository))
         self.ports: dict[str, int] = {}
         self._stopping = asyncio.Event()
@@ -194,6 +198,7 @@ def serve(
     config: ServerConfig = ServerConfig(),
     limits: ServeLimits = ServeLimits(),
     started: Callable[[InferenceServer], None] | None = None,
+    access: Access = Access(),
 ) -> None:
     """Serve models in this process until SIGTERM or SIGINT."""
 
@@ -202,7 +207,7 @@ def serve(
     sys.setswitchinterval(_SWITCH_SECONDS)
 
     async def main() -> bool:
-        server = InferenceServer(models, config, limits)
+        server = InferenceServer(models, config, limits, access)
         await server.run(started)
         return server.is_loading
 
