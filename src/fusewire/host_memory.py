@@ -368,6 +368,16 @@ def aligned_copy(array: _Array) -> _Array:
     return copy
 
 
+def owned(output: Any, taken: list[_Array]) -> Any:
+    """Copy an output that is, or looks into, a constant or what is taken; then it is taken too."""
+    if not isinstance(output, np.ndarray):
+        return output
+    is_shared = any(np.may_share_memory(output, array) for array in taken)
+    own = output.copy() if is_shared or not output.flags.writeable else output
+    taken.append(own)
+    return own
+
+
 def _address(raw: _Array) -> int:
     # Takes a third of the time of ``raw.ctypes.data``.
     return ctypes.addressof(ctypes.c_char.from_buffer(raw.data))

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.ir.graph import Array
+from fusewire import ops
+from fusewire.dtypes import int64
+from fusewire.ir.graph import Array, Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.control import while_
+from fusewire.ops.subgraph import subgraph
 
 ENGINES = ("reference", "xla", "onnxruntime", "openvino", "webgpu")
 ONES = np.ones((3, 4), np.float32)
@@ -110,3 +115,19 @@ def test_what_becomes_an_array_may_go_in(engine: str, size: int | str) -> None:
         for _ in range(2):
             np.testing.assert_array_equal(program(x), [2, 4])
     assert len(program.signatures) == 1
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_loop_that_never_runs_returns_no_memory_of_the_caller(engine: str) -> None:
+    of, count = TensorType(int64, (2,)), TensorType(int64, ())
+    condition = subgraph(lambda x, i, n: [ops.less(i, n)], of, count, count)
+    body = subgraph(lambda x, i, n: [ops.add(x, 1), ops.add(i, 1)], of, count, count)
+    x, n = Value(of, "x"), Value(count, "n")
+    outputs = while_(x, np.array(0), n, condition=condition, body=body, carries=2)
+    program = fw.compile(
+        Graph([x, n], [outputs[0]]), backend=engine, fallback="allow", isolate=False, cache=False
+    )
+    taken = np.array([1, 2])
+    answer = program(taken, np.array(0))
+    assert answer.tolist() == [1, 2]
+    assert not np.shares_memory(answer, taken)

@@ -21,7 +21,7 @@ from fusewire.ops import limits
 from fusewire.ops.limits import Meter, limited
 from fusewire.runtime.concurrent import ConcurrentSteps
 from fusewire.runtime.finite import are_finite
-from fusewire.runtime.guards import Checks
+from fusewire.runtime.guards import Checks, EntryChecks
 from fusewire.runtime.plan import HOST, INTERPRETED, Plan, Step
 from fusewire.runtime.regions import Key, RegionBuilder, RegionRunner, Updates, shape_of
 from fusewire.runtime.transfer import copied, fetched
@@ -54,7 +54,11 @@ class PlanRunner(Executable):
         self._runners: list[StepRunner] = [
             _step_runner(step, builder, whole) for step in plan.steps
         ]
-        self._entry_checks = Checks(plan.guards, plan.constants) if plan.guards else None
+        places = plan.guarded_inputs
+        is_checked = bool(plan.guards or places)
+        self._entry_checks = (
+            EntryChecks(plan.guards, plan.constants, places) if is_checked else None
+        )
         self._checks = [
             Checks(step.guards, plan.constants) if step.guards else None for step in plan.steps
         ]
@@ -108,21 +112,16 @@ class PlanRunner(Executable):
 
         A function of its own, since a call of a small program notices each frame.
         """
-        run, checks, places = self._run, self._entry_checks, self._looked_at
-        if checks is None and not self._is_bounded and not places:
+        run, entry, places = self._run, self._entry_checks, self._looked_at
+        if entry is None and not self._is_bounded and not places:
             return run
-        check = self._check if checks is None or self._is_bounded else checks.check
-
-        def call(inputs: Sequence[Held]) -> list[Any]:
-            check(inputs)
-            return run(inputs)
+        admitted = self._admitted if entry is None or self._is_bounded else entry.admitted
 
         def call_if_finite(inputs: Sequence[Held]) -> list[Any]:
-            if checks is not None or self._is_bounded:
-                check(inputs)
-            return run(inputs) if are_finite(inputs, places) else self.exact().call(inputs)
+            taken = inputs if entry is None and not self._is_bounded else admitted(inputs)
+            return run(taken) if are_finite(taken, places) else self.exact().call(taken)
 
-        return call_if_finite if places else call
+        return call_if_finite if places else lambda inputs: run(admitted(inputs))
 
     def exact(self) -> PlanRunner:
         """Return what runs calls with a NaN or an infinity in an input, which lose none of them.
@@ -139,10 +138,10 @@ class PlanRunner(Executable):
                 self._exact = PlanRunner(self._plan.exact(), self._builder.exact())
             return self._exact
 
-    def _check(self, inputs: Sequence[Held]) -> None:
-        """Check the values of inputs, and the bytes that their sizes lead to."""
+    def _admitted(self, inputs: Sequence[Held]) -> Sequence[Held]:
+        """Return what a run takes for its inputs; checks values, and the bytes sizes lead to."""
         if self._entry_checks is not None:
-            self._entry_checks.check(inputs)
+            inputs = self._entry_checks.admitted(inputs)
         if self._is_bounded:
             limit, count = self._limits.asked_bytes or 0, self.peak_bytes(inputs)
             if count > limit:
@@ -151,6 +150,7 @@ class PlanRunner(Executable):
                     f"The run needs {count:,} bytes at once on {' + '.join(names)}; the limit is "
                     f"{limit:,}. Raise memory_limit, or give smaller inputs."
                 )
+        return inputs
 
     def peak_bytes(self, inputs: Sequence[Held]) -> int:
         """Return the most bytes that the values of a run take at once, without its inputs.
@@ -188,7 +188,7 @@ class PlanRunner(Executable):
             return self.call
 
         def run(inputs: Sequence[Held]) -> list[Any]:
-            self._check(inputs)
+            inputs = self._admitted(inputs)
             if not are_finite(inputs, self._looked_at):
                 return self.exact().updating(updates)(inputs)
             return runner.run(inputs, updates)
@@ -203,7 +203,7 @@ class PlanRunner(Executable):
         An engine that answers all of it may write them to ``into``, and those of ``updates`` over
         inputs.
         """
-        self._check(inputs)
+        inputs = self._admitted(inputs)
         if not are_finite(inputs, self._looked_at):
             return self.exact().held(inputs, into, updates)
         runner = self._runners[0] if self._runners else None
@@ -223,7 +223,7 @@ class PlanRunner(Executable):
 
     def timed(self, inputs: Sequence[Held], note: NoteStep) -> list[Any]:
         """Run like ``call``, wait for each step, and note when it began and ended."""
-        self._check(inputs)
+        inputs = self._admitted(inputs)
         if not are_finite(inputs, self._looked_at):
             return self.exact().timed(inputs, note)
         runners = [_TimedRunner(runner, i, note) for i, runner in enumerate(self._runners)]

@@ -18,10 +18,11 @@ from numpy import ndarray
 from fusewire.contract.backend import Held
 from fusewire.dtypes import dtype
 from fusewire.events import EVENTS
+from fusewire.host_memory import LARGE
 from fusewire.ir.dims import Dim, Symbol, evaluate
 from fusewire.ir.graph import Array
 from fusewire.ops.intervals import check_elements
-from fusewire.runtime.transfer import to_host
+from fusewire.runtime.transfer import own_copy, to_host
 
 # One step from an array to the part of it that a node uses: its name and what it is given.
 ViewStep: TypeAlias = tuple[Any, ...]
@@ -162,6 +163,38 @@ class Checks:
             self._tests.clear()
         self._tests[key] = tests
         return tests
+
+
+@final
+class EntryChecks:
+    """The guards on what a caller gives, who may change it during the run.
+
+    Another thread or another process may share its memory, and an engine reads it after the check.
+    So every value that some guard of the plan is about is copied once, and the copy is checked and
+    run. There is no exception: that an array is read-only or owns its data does not tell who else
+    holds its memory, and a copy takes less than to find out. Values that a run computes are its
+    own.
+    """
+
+    def __init__(
+        self, guards: Sequence[Guard], constants: Sequence[Array], places: Sequence[int]
+    ) -> None:
+        """``places`` are those of the values that this or a later check is about."""
+        self._checks = Checks(guards, constants)
+        self._places = tuple(places)
+
+    def admitted(self, values: Sequence[Held]) -> list[Held]:
+        """Return the values of a run; raises CheckError if one is outside of what a guard allows.
+
+        What must be checked is a copy, on the device of the value.
+        """
+        own = [*values]
+        for place in self._places:
+            array = own[place]
+            is_small = type(array) is ndarray and array.nbytes < LARGE
+            own[place] = array.copy() if is_small else own_copy(array)
+        self._checks.check(own)
+        return own
 
 
 # Arrays of at most so many elements are looked at as lists.

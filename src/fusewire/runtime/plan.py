@@ -167,6 +167,12 @@ class Plan:
         steps = (replace(step, region=step.region.exact()) for step in self.steps)
         return replace(self, steps=tuple(steps))
 
+    @property
+    def guarded_inputs(self) -> tuple[int, ...]:
+        """The places of the inputs that some guard is about."""
+        guards = (*self.guards, *(guard for step in self.steps for guard in step.guards))
+        return tuple(sorted({x.place for x in guards if x.place < self.takes}))
+
     def regions(self) -> list[Region]:
         """List the regions, including those of bodies."""
         regions = []

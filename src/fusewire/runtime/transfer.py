@@ -70,3 +70,9 @@ def copied(value: Held) -> Buffer | None:
     value.require_open()
     whole, start = value.root()
     return guarded(value.device, "run", "a region", whole.extracted, start, value.type)
+
+
+def own_copy(value: Held) -> Held:
+    """Copy a tensor to memory that nobody else knows, on its device where that is possible."""
+    buffer = copied(value)
+    return aligned_copy(np.asarray(fetched(value))) if buffer is None else buffer

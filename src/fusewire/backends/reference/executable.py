@@ -9,7 +9,8 @@ import numpy as np
 
 from fusewire.contract.backend import Done, Event, Executable, Held
 from fusewire.errors import CheckError
-from fusewire.ir.graph import Array, Graph
+from fusewire.host_memory import owned
+from fusewire.ir.graph import Graph
 from fusewire.ops.interpret import Interpreter
 
 
@@ -31,7 +32,7 @@ class ReferenceExecutable(Executable):
         if self._checks is not None:
             return Done([_passed(inputs, *check) for check in self._checks])
         taken = [x for x in inputs if isinstance(x, np.ndarray)]
-        return Done([_owned(x, taken) for x in self._interpreter(inputs)])
+        return Done([owned(x, taken) for x in self._interpreter(inputs)])
 
 
 def _checks(graph: Graph) -> list[tuple[int, int, str]] | None:
@@ -55,13 +56,3 @@ def _passed(inputs: Sequence[Held], value: int, condition: int, message: str) ->
         raise CheckError(message)
     given = inputs[value]
     return given.copy() if isinstance(given, np.ndarray) else given
-
-
-def _owned(output: Held, taken: list[Array]) -> Held:
-    """Copy an output that is, or looks into, a constant or what is taken; then it is taken too."""
-    if not isinstance(output, np.ndarray):
-        return output
-    shared = any(np.may_share_memory(output, x) for x in taken)
-    owned = output.copy() if shared or not output.flags.writeable else output
-    taken.append(owned)
-    return owned
