@@ -195,10 +195,11 @@ def _linear_type(x: TensorType, w: TensorType, bias: TensorType | None = None) -
     require(w.rank == 2, f"w must be a matrix (outputs, inputs), found {w}.")
     require(x.rank > 0, "x needs an axis of inputs.")
     require_dims(x.shape[-1], w.shape[1], "the last axis of x and the inputs of w")
+    count = w.shape[0]
     if bias is not None:
         require(bias.rank == 1, f"bias must have one axis, found {bias}.")
-        require_dims(bias.shape[0], w.shape[0], "the size of bias and the outputs of w")
-    return TensorType(same_dtype(x, w, bias), (*x.shape[:-1], w.shape[0]))
+        count = same_dim(bias.shape[0], count, "the size of bias and the outputs of w")
+    return TensorType(same_dtype(x, w, bias), (*x.shape[:-1], count))
 
 
 def _linear(x: Value, w: Value, bias: Value | None) -> Value:

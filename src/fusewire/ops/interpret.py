@@ -31,7 +31,7 @@ from fusewire.ops import limits
 from fusewire.ops.declare import Op, Trait
 from fusewire.ops.limits import Meter
 from fusewire.ops.requires import check_node, label_of
-from fusewire.ops.table import get_op
+from fusewire.ops.table import get_op, nodes_by_sizes, size_makers
 
 # Sees a node's outputs before anyone uses them, and may give others in their place.
 Observe = Callable[[Node, list[HostValue]], list[HostValue]]
@@ -75,7 +75,9 @@ class Interpreter:
         self._bodies: dict[Node | Graph, Interpreter] = {}
         # The node whose expansion the graph is: errors name it, rather than a node of ours.
         self._composite: Node | None = None
-        self._last_use = _last_uses(graph)
+        # Parts of a composite may name a size that another part tells.
+        self._nodes = nodes_by_sizes(graph, size_makers(graph))
+        self._last_use = _last_uses(self._nodes, graph.outputs)
         self._inputs = set(graph.inputs)
         # What nodes take whose sizes are known before the run.
         self._bytes: dict[Node, int] = {}
@@ -99,7 +101,7 @@ class Interpreter:
         for value, given in zip(graph.inputs, inputs, strict=True):
             values[value] = self.accept(value, given, bound)
         with np.errstate(all="ignore"):
-            for position, node in enumerate(graph.nodes):
+            for position, node in enumerate(self._nodes):
                 operands = [None if v is None else self.read(values, v) for v in node.inputs]
                 if meter is not None:
                     meter.tick(node)
@@ -423,11 +425,11 @@ def _repeats(operand: Array, shapes: Sequence[Sequence[int]]) -> int:
     return max([1, *(math.prod(shape) // max(operand.size, 1) for shape in shapes)])
 
 
-def _last_uses(graph: Graph) -> dict[int, list[Value]]:
+def _last_uses(nodes: Sequence[Node], outputs: Sequence[Value]) -> dict[int, list[Value]]:
     """Map positions of nodes to the values that nobody uses after them."""
-    kept = set(graph.outputs)
+    kept = set(outputs)
     last: dict[Value, int] = {}
-    for position, node in enumerate(graph.nodes):
+    for position, node in enumerate(nodes):
         for value in (*node.operands, *node.outputs):
             last[value] = position
     uses: dict[int, list[Value]] = {}

@@ -274,7 +274,8 @@ def _coo_to_csr_type(
     indices: TensorType, values: TensorType, *, rows: Dim
 ) -> tuple[TensorType, ...]:
     _check_coo(indices, values)
-    return TensorType(int64, (rows + 1,)), TensorType(int64, values.shape), values
+    shape = indices.shape[:1]
+    return TensorType(int64, (rows + 1,)), TensorType(int64, shape), values.with_shape(shape)
 
 
 def _coo_to_csr(indices: Value, values: Value, rows: Dim) -> tuple[Value, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -83,6 +83,43 @@ def untold(node: Node) -> set[Symbol]:
     if not named or get_op(node.op).traits & {Trait.UNBACKED, Trait.HOST}:
         return set()
     return named - {s for v in node.operands for s in type_symbols(v.type)}
+
+
+def size_makers(graph: Graph) -> dict[Symbol, Node]:
+    """Map sizes that only a run can tell to the nodes that tell them: the first that may."""
+    makers: dict[Symbol, Node] = {}
+    for node in graph.nodes:
+        named = {s for type_ in node.types for s in type_symbols(type_) if s.unbacked}
+        if not named or not get_op(node.op).traits & {Trait.UNBACKED, Trait.HOST}:
+            continue
+        for symbol in named - {s for v in node.operands for s in type_symbols(v.type)}:
+            makers.setdefault(symbol, node)
+    return makers
+
+
+def nodes_by_sizes(graph: Graph, makers: Mapping[Symbol, Node]) -> Sequence[Node]:
+    """List the nodes of a graph, each also after those that tell the sizes that it names.
+
+    No operand may lead there: parts of a composite name sizes of operands that other parts take.
+    """
+    if not makers:
+        return graph.nodes
+    before: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        made = [value.node for value in node.operands if value.node is not None]
+        told = [makers[symbol] for symbol in mentioned(node) if symbol in makers]
+        before[node] = [maker for maker in (*made, *told) if maker is not node]
+    ordered: dict[Node, None] = {}
+    begun: set[Node] = set()
+    waiting = [*reversed(graph.nodes)]
+    while waiting:
+        node = waiting.pop()
+        if node in begun:
+            ordered.setdefault(node)
+            continue
+        begun.add(node)
+        waiting += [node, *(maker for maker in reversed(before[node]) if maker not in begun)]
+    return tuple(ordered)
 
 
 def verify(graph: Graph) -> None:

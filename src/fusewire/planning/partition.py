@@ -6,13 +6,14 @@ one depth make a region: every node on a path between two of them has the same t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 
 from fusewire.ir.builder import Rebuild
 from fusewire.ir.dims import Symbol, lone_symbol
 from fusewire.ir.graph import Graph, Node, Value
-from fusewire.ir.types import TensorType, type_symbols
-from fusewire.ir.verify import attr_symbols
+from fusewire.ir.types import TensorType
+from fusewire.ir.verify import mentioned
+from fusewire.ops.table import nodes_by_sizes, size_makers
 
 
 def partition(
@@ -29,13 +30,13 @@ def partition(
     """
     depths: dict[Node, int] = {}
     groups: dict[tuple[int, int, Hashable], list[Node]] = {}
-    makers = _makers(graph)
+    makers = size_makers(graph)
     alone = 0
-    for node in graph.nodes:
+    for node in nodes_by_sizes(graph, makers):
         target = targets[node]
         depth = 0
         # A node depends on those that compute the sizes it mentions, as on its operands.
-        sizes = [makers[s] for s in _mentioned(node) if s in makers] if makers else []
+        sizes = [makers[s] for s in mentioned(node) if s in makers] if makers else []
         for maker in (*(value.node for value in node.operands), *sizes):
             if maker is not None and maker in depths:
                 apart = targets[maker] != target or target is None
@@ -72,9 +73,9 @@ def _released(
 def _waited_for(graph: Graph, keys: Mapping[Node, tuple[int, int, Hashable]]) -> set[Node]:
     """List the nodes that lead, within their group, to what another target uses."""
     waited: set[Node] = set()
-    makers = _makers(graph)
-    for node in reversed(graph.nodes):
-        sizes = [makers[s] for s in _mentioned(node) if s in makers] if makers else []
+    makers = size_makers(graph)
+    for node in reversed(nodes_by_sizes(graph, makers)):
+        sizes = [makers[s] for s in mentioned(node) if s in makers] if makers else []
         for maker in (*(value.node for value in node.operands), *sizes):
             if maker is None or maker not in keys:
                 continue
@@ -89,7 +90,7 @@ class Cutter:
 
     def __init__(self, graph: Graph, groups: Sequence[Sequence[Node]]) -> None:
         self._graph = graph
-        self._makers = _makers(graph)
+        self._makers = size_makers(graph)
         self._groups = groups
         self._inputs = [_in_order(self._takes(nodes), graph.inputs) for nodes in groups]
         self._wanted = {*graph.outputs, *(v for inputs in self._inputs for v in inputs)}
@@ -110,7 +111,9 @@ class Cutter:
             rebuild.replace(node, rebuild.copied(node).outputs)
         outputs = [rebuild.value(value) for value in makes]
         names = [f"output{i}" for i in range(len(outputs))]
-        return Graph(inputs, outputs, name=name, output_names=names), takes, makes
+        graph = Graph(inputs, outputs, name=name, output_names=names)
+        ordered = nodes_by_sizes(graph, size_makers(graph))
+        return Graph(inputs, outputs, ordered, name=name, output_names=names), takes, makes
 
     def _takes(self, nodes: Sequence[Node]) -> list[Value]:
         """List the values that a group takes from the graph, for data or for their sizes."""
@@ -124,8 +127,8 @@ class Cutter:
         self, nodes: Sequence[Node], inside: set[Node], takes: Sequence[Value]
     ) -> list[Value]:
         """Find values whose shapes give the sizes that the other inputs do not."""
-        mentioned = {symbol for node in nodes for symbol in _mentioned(node)}
-        missing = {s for s in mentioned - _given_sizes(takes) if self._makers.get(s) not in inside}
+        named = {symbol for node in nodes for symbol in mentioned(node)}
+        missing = {s for s in named - _given_sizes(takes) if self._makers.get(s) not in inside}
         carriers: list[Value] = []
         for symbol in sorted(missing, key=lambda s: s.key):
             maker = self._makers.get(symbol)
@@ -140,25 +143,6 @@ def _in_order(values: Sequence[Value], edge: Sequence[Value]) -> list[Value]:
     """Sort values as in an edge of the graph, so that a single region has the same edge."""
     places = {value: place for place, value in reversed(list(enumerate(edge)))}
     return sorted(values, key=lambda value: places.get(value, len(places)))
-
-
-def _mentioned(node: Node) -> Iterator[Symbol]:
-    """List the sizes that a node names."""
-    for attr in node.attrs.values():
-        yield from attr_symbols(attr)
-    for type_ in node.types:
-        yield from type_symbols(type_)
-
-
-def _makers(graph: Graph) -> dict[Symbol, Node]:
-    """Map unbacked symbols to the nodes that compute them."""
-    makers: dict[Symbol, Node] = {}
-    for node in graph.nodes:
-        for type_ in node.types:
-            for symbol in type_symbols(type_):
-                if symbol.unbacked:
-                    makers.setdefault(symbol, node)
-    return makers
 
 
 def _given_sizes(values: Sequence[Value]) -> set[Symbol]:
