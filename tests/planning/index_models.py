@@ -140,6 +140,22 @@ FAMILIES: dict[str, Family] = {
         4,
         (int64,),
     ),
+    "csr_matmul starts": Family(
+        lambda b, i: ops.csr_matmul(i, np.array([1, 2]), _floats(2), b), [X], [0, 1, 2], 2, (int64,)
+    ),
+    "csr_to_dense starts": Family(
+        lambda v, i: ops.csr_to_dense(i, np.array([1, 2]), v, columns=4),
+        [_floats(2)],
+        [0, 1, 2],
+        2,
+        (int64,),
+    ),
+    "csr_to_coo starts": Family(
+        lambda c, i: ops.csr_to_coo(i, c), [np.array([1, 2])], [0, 1, 2], 2, (int64,)
+    ),
+    "coo_to_csr": Family(
+        lambda v, i: ops.coo_to_csr(i, v, rows=4)[0], [_floats(2)], [[0, 1], [2, 2]], 4, (int64,)
+    ),
     "dynamic_top_k": Family(lambda x, k: ops.dynamic_top_k(x, k)[0], [X], 1, 3),
     "one_hot": Family(
         lambda v, i: ops.one_hot(i, v, depth=3), [np.array([0, 1], np.float32)], [1, 2], 3

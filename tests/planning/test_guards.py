@@ -195,7 +195,7 @@ def test_engine_that_checks_does_not_vouch_for_one_that_runs_before_it() -> None
     used = computed(ids)
     first, second = ops.gather(TABLE, used, axis=0), ops.gather(TABLE, used, axis=0)
     graph = Graph([ids], [first, second])
-    checking = guarding(graph, _AsGiven(graph), lambda node: node is first.node)
+    checking = guarding(graph, _AsGiven(graph), lambda node, need: node is first.node)
     assert [need.node for need in checking.computed] == [second.node]
 
 

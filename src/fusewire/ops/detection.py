@@ -13,7 +13,7 @@ from fusewire.ir.types import TensorType
 from fusewire.ops import limits, ranges
 from fusewire.ops.declare import FRESH, NEEDS_ROOM, Family, Trait
 from fusewire.ops.inference import fits, require, require_dims, same_dtype
-from fusewire.ops.requires import between
+from fusewire.ops.requires import between, finite
 from fusewire.ops.resampling import PLACES
 from fusewire.ops.sample import bad, draw, given, sample
 
@@ -125,7 +125,10 @@ roi_align = FAMILY.declare(
     tolerance=PLACES,
     flops=64,
     index_operands=("batches",),
-    requires=(between("batches", lambda operands: (0, operands.type("x").shape[0] - 1)),),
+    requires=(
+        between("batches", lambda operands: (0, operands.type("x").shape[0] - 1)),
+        finite("rois"),
+    ),
     lacks={"scalar": "an image has axes"},
     not_folded=NEEDS_ROOM,
     samples=lambda: [

@@ -16,7 +16,7 @@ from fusewire.ops.elementwise import add, negative, subtract
 from fusewire.ops.inference import axis_of, fits, require, require_dims
 from fusewire.ops.logic import equal, less, logical_or, where
 from fusewire.ops.movement import expand_dims, movement, reshape, transpose
-from fusewire.ops.requires import coordinates, index, up_to
+from fusewire.ops.requires import Operands, coordinates, index, none_from, up_to
 from fusewire.ops.sample import bad, draw, given, sample
 from fusewire.ops.slicing import flip, slice_axis
 
@@ -335,6 +335,12 @@ def _compress(x: Value, condition: Value, axis: int | None, count: Dim) -> Value
     return gather(x, kept, axis=axis)
 
 
+def _compressed(operands: Operands) -> Dim:
+    """Return how many slices there are to keep."""
+    axis, shape = operands.attrs["axis"], operands.type("x").shape
+    return size(shape) if axis is None else shape[axis]
+
+
 compress = movement(
     FAMILY,
     "compress",
@@ -342,6 +348,7 @@ compress = movement(
     doc="Keep the slices of an axis (or of the flattened tensor) where a list holds.",
     expand=_compress,
     traits=SELECTS,
+    requires=(none_from("condition", _compressed),),
     samples=lambda: [
         sample(draw(3, 2), given([False, True, True], "bool"), axis=0),
         sample(draw(3, 2), given([False, True, False, True], "bool")),

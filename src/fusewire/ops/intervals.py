@@ -1,4 +1,4 @@
-"""Check that integers lie within intervals, and say which one does not.
+"""Check that elements lie within intervals, are in order or finite, and say which one is not.
 
 A warm call uses this module too: it must import little.
 """
@@ -6,12 +6,17 @@ A warm call uses this module too: it must import little.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from fusewire.errors import CheckError
 from fusewire.ir.graph import Array
+
+# What is asked of elements: that each lies within its interval, is not below the one before it
+# along the last axis, or is finite.
+Rule: TypeAlias = Literal["within", "ordered", "finite"]
+_SAYS = {"ordered": "it must not be below the one before it", "finite": "it must be finite"}
 
 
 def check_elements(
@@ -21,6 +26,7 @@ def check_elements(
     label: str,
     operand: str,
     input_name: str | None = None,
+    rule: Rule = "within",
 ) -> None:
     """Raise CheckError for the first element outside its interval, both ends of which are inside.
 
@@ -28,19 +34,33 @@ def check_elements(
     ``ignored`` is allowed as well. ``label`` names the node, and ``input_name`` the program's
     input that the operand comes from.
     """
-    if array.size == 0 or not intervals or are_within(array, intervals):
+    if array.size == 0:
         return
-    bad = _outside(array, intervals)
-    if ignored is not None:
-        bad &= array != ignored
+    if rule == "within":
+        if not intervals or are_within(array, intervals):
+            return
+        bad = _outside(array, intervals)
+        if ignored is not None:
+            bad &= array != ignored
+    else:
+        bad = _unordered(array) if rule == "ordered" else ~np.isfinite(array)
     if not bad.any():
         return
     place = tuple(int(i) for i in np.argwhere(bad)[0])
-    low, high = intervals[place[-1] if len(intervals) > 1 else 0]
     at = f"[{', '.join(map(str, place))}]" if place else ""
     source = "" if input_name is None else f" The operand comes from the input {input_name}."
-    allowed = f"it must be from {low} to {high}" if low <= high else "no number is allowed"
-    raise CheckError(f"{label}: {operand}{at} is {int(array[place])}; {allowed}.{source}")
+    allowed = _SAYS.get(rule) or _allowed(*intervals[place[-1] if len(intervals) > 1 else 0])
+    raise CheckError(f"{label}: {operand}{at} is {array[place].item()}; {allowed}.{source}")
+
+
+def _allowed(low: int, high: int) -> str:
+    return f"it must be from {low} to {high}" if low <= high else "no number is allowed"
+
+
+def _unordered(array: Array) -> Array:
+    bad = np.zeros(array.shape, np.bool_)
+    bad[..., 1:] = array[..., 1:] < array[..., :-1]
+    return bad
 
 
 def are_within(array: Array, intervals: Sequence[tuple[int, int]]) -> bool:

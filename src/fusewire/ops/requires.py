@@ -1,4 +1,4 @@
-"""What the elements of integer operands must satisfy, as ops declare it in ``requires``.
+"""What the elements of operands must satisfy, as ops declare it in ``requires``.
 
 One declaration serves the interpreter, which checks it at each node, and plans, which check it
 before an engine sees the values (``fusewire.planning.guards``). The arithmetic of the check itself
@@ -16,7 +16,7 @@ import numpy as np
 from fusewire.ir.dims import Dim, Symbol, evaluate, size
 from fusewire.ir.graph import Node, Value
 from fusewire.ir.types import TensorType
-from fusewire.ops.intervals import check_elements
+from fusewire.ops.intervals import Rule, check_elements
 
 # Both ends belong to it.
 Interval: TypeAlias = tuple[Dim, Dim]
@@ -47,12 +47,16 @@ class Operands:
 class Requirement:
     """The elements of ``operand`` lie within ``intervals``, which sizes and attributes give.
 
-    ``ignored`` names an attribute with one more number that is allowed, or None.
+    ``ignored`` names an attribute with one more number that is allowed, or None. With ``start``,
+    only elements from that place along the last axis on are meant. Another ``rule`` than "within"
+    has no intervals.
     """
 
     operand: str
     intervals: Intervals
     ignored: str = ""
+    rule: Rule = "within"
+    start: Callable[[Operands], Dim] | None = None
 
     def ignored_by(self, attrs: Mapping[str, Any]) -> int | None:
         """Return the number outside the intervals that is allowed as well."""
@@ -106,6 +110,21 @@ def up_to(operand: str, of: str, axis: int | str) -> Requirement:
     return between(operand, intervals)
 
 
+def ordered(operand: str) -> Requirement:
+    """Require that no element is below the one before it along the last axis."""
+    return Requirement(operand, lambda operands: (), rule="ordered")
+
+
+def finite(operand: str) -> Requirement:
+    """Require that no element is NaN or infinite."""
+    return Requirement(operand, lambda operands: (), rule="finite")
+
+
+def none_from(operand: str, start: Callable[[Operands], Dim]) -> Requirement:
+    """Require that a list of bools holds nowhere from a place on."""
+    return Requirement(operand, lambda operands: ((0, 0),), start=start)
+
+
 def flat_places(operand: str) -> Requirement:
     """Require places in the output, flattened."""
     return between(operand, lambda operands: _places(size(operands.outputs[0].tensor.shape)))
@@ -134,5 +153,7 @@ def check_node(
             (evaluate(low, bound), evaluate(high, bound))
             for low, high in requirement.intervals(operands)
         ]
-        ignored = requirement.ignored_by(node.attrs)
-        check_elements(array, intervals, ignored, label_of(node), requirement.operand)
+        if requirement.start is not None:
+            array = array[..., evaluate(requirement.start(operands), bound) :]
+        ignored, rule = requirement.ignored_by(node.attrs), requirement.rule
+        check_elements(array, intervals, ignored, label_of(node), requirement.operand, rule=rule)

@@ -18,7 +18,7 @@ from fusewire.ops.elementwise import multiply, subtract
 from fusewire.ops.indexing import gather, gather_nd, nonzero
 from fusewire.ops.inference import require, require_dims, same_dtype
 from fusewire.ops.movement import broadcast_to, expand_dims, squeeze, stack, transpose
-from fusewire.ops.requires import Interval, Operands, between, index
+from fusewire.ops.requires import Interval, Operands, Requirement, between, index, ordered
 from fusewire.ops.sample import Draw, bad, draw, given, sample
 from fusewire.ops.scatter import scatter_nd
 from fusewire.ops.slicing import slice_axis
@@ -82,12 +82,22 @@ def _axis(dim: Dim) -> Interval:
     return -dim, dim - 1
 
 
+def _any(operands: Operands) -> Interval:
+    return int64.range
+
+
 def _rows(operands: Operands) -> Interval:
     return _axis(operands.attrs["rows"])
 
 
 def _columns(operands: Operands) -> Interval:
     return _axis(operands.attrs["columns"])
+
+
+def _row_starts() -> tuple[Requirement, ...]:
+    """Require places of entries, in order, for the starts of rows."""
+    count = lambda operands: (0, operands.type("indices").shape[0])  # noqa: E731 - for a declaration
+    return between("indptr", count), ordered("indptr")
 
 
 coo_matmul = FAMILY.declare(
@@ -154,6 +164,8 @@ csr_to_coo = FAMILY.declare(
     doc="List the indices of the entries of a CSR matrix.",
     expand=_csr_to_coo,
     dtypes=(int64,),
+    requires=_row_starts(),
+    index_operands=("indptr",),
     tolerance=EXACT,
     lacks=NO_SCALAR,
     samples=lambda: [sample(*_starts()), sample(given([0, 0, 0]), draw(0, dtype_="int64"))],
@@ -180,7 +192,7 @@ csr_matmul = FAMILY.declare(
     doc="Multiply a CSR matrix by a dense one.",
     expand=_csr_matmul,
     dtypes=(int64,),
-    requires=(index("indices", of="b", axis=0),),
+    requires=(index("indices", of="b", axis=0), *_row_starts()),
     traits=(Trait.CONTRACTION,),
     tolerance=LINEAR,
     index_operands=("indptr", "indices"),
@@ -259,7 +271,7 @@ csr_to_dense = FAMILY.declare(
     doc="Make a dense matrix from a CSR matrix.",
     expand=_csr_to_dense,
     dtypes=(int64,),
-    requires=(between("indices", _columns),),
+    requires=(between("indices", _columns), *_row_starts()),
     tolerance=LINEAR,
     index_operands=("indptr", "indices"),
     lacks=NO_SCALAR,
@@ -291,6 +303,8 @@ coo_to_csr = FAMILY.declare(
     doc="Order entries by rows: returns row starts, columns and values; duplicates stay.",
     expand=_coo_to_csr,
     dtypes=(int64,),
+    requires=(between("indices", lambda operands: (0, operands.attrs["rows"] - 1), _any),),
+    index_operands=("indices",),
     tolerance=EXACT,
     lacks=NO_SCALAR,
     samples=lambda: [

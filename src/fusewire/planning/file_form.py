@@ -71,7 +71,7 @@ def _entry_guards(graph: Graph) -> tuple[tuple[Guard, ...], tuple[Value, ...]] |
     for node in unbounded(graph):
         return f"Only values decide how much {node.op} takes ({node.source}), without a bound."
     # No engine is asked whether it checks: in a file it may be another node that does the work.
-    guards = guarding(graph, _AsRead(graph), lambda node: False)
+    guards = guarding(graph, _AsRead(graph), lambda node, need: False)
     needy = [need.label for need in guards.computed]
     needy += [label_of(node) for node in guards.declined]
     needy += [label_of(inner) for node in graph.nodes for inner in needy_nodes(node)]

@@ -15,9 +15,10 @@ from typing import Protocol
 
 from fusewire.contract.backend import Held
 from fusewire.ir.builder import Rebuild
-from fusewire.ir.dims import Dim, Shape, Symbol, lone_symbol, symbols
+from fusewire.ir.dims import Dim, Shape, Symbol, is_at_most, lone_symbol, symbols
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
+from fusewire.ops.intervals import Rule
 from fusewire.ops.requires import Interval, Operands, Requirement, label_of
 from fusewire.ops.table import get_op
 from fusewire.planning.proof import Prover
@@ -35,6 +36,14 @@ class Need:
     operand: str
     # None for a composite that was expanded: the expansion has no node that checks.
     node: Node | None = None
+    rule: Rule = "within"
+    # The place along the last axis from which on it holds.
+    start: Dim = 0
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether all elements are to lie within intervals: what provers and engines know."""
+        return self.rule == "within" and self.start == 0
 
     def moved(self, rebuild: Rebuild) -> Need:
         """Follow the operand to a graph with some nodes replaced."""
@@ -57,8 +66,12 @@ def _need(node: Node, requirement: Requirement, operands: Operands) -> Need | No
     value = operands.value(requirement.operand)
     if value is None or not isinstance(value.type, TensorType):
         return None
+    start = 0 if requirement.start is None else requirement.start(operands)
+    if requirement.start is not None and is_at_most(value.tensor.shape[-1], start):
+        return None
     intervals, ignored = requirement.intervals(operands), requirement.ignored_by(node.attrs)
-    return Need(value, intervals, ignored, label_of(node), requirement.operand, node)
+    names = label_of(node), requirement.operand
+    return Need(value, intervals, ignored, *names, node, requirement.rule, start)
 
 
 def expanded_needs(nodes: Sequence[Node]) -> list[Need]:
@@ -80,14 +93,14 @@ def graph_needs(
     """
     prover = Prover(graph)
     for need in checked:
-        if need.ignored is None:
+        if need.ignored is None and need.is_usual:
             prover.assume(need.value, need.intervals)
     needs = []
     for need in itertools.chain(expanded, *map(needs_of, graph.nodes)):
-        if prover.proves(need.value, need.intervals):
+        if need.rule == "within" and prover.proves(need.value, need.intervals):
             continue
         needs.append(need)
-        if settles(need) and need.ignored is None:
+        if settles(need) and need.ignored is None and need.is_usual:
             prover.assume(need.value, need.intervals)
     return needs
 
@@ -173,7 +186,7 @@ def _taken(node: Node, source: TensorType) -> ViewStep | None:
 
 def _symbols_of(need: Need, view: Sequence[ViewStep]) -> list[Symbol]:
     """List the sizes that a guard must know."""
-    dims = [*need.value.tensor.shape, *(end for ends in need.intervals for end in ends)]
+    dims = [need.start, *need.value.tensor.shape, *(end for ends in need.intervals for end in ends)]
     for step in view:
         for argument in step:
             dims += argument if isinstance(argument, tuple) else ()
@@ -195,13 +208,17 @@ def guard_of(
     need: Need, view: Viewed, place: int, sizes: Mapping[Symbol, tuple[int, int]]
 ) -> Guard | None:
     """Make the guard of a need on the value at a place; None if a size it needs is not known."""
-    wanted = _symbols_of(need, view.view)
+    steps, wanted = view.view, _symbols_of(need, view.view)
+    if need.start != 0:
+        shape = need.value.tensor.shape
+        starts = (*[0] * (len(shape) - 1), need.start)
+        steps = (*steps, ("slice", starts, shape, (1,) * len(shape)))
     if any(found not in sizes for found in wanted):
         return None
     is_input = view.root.node is None and view.root.constant is None
     return Guard(
         place,
-        view.view,
+        steps,
         need.value.tensor.shape,
         need.intervals,
         need.ignored,
@@ -209,6 +226,7 @@ def guard_of(
         need.label,
         need.operand,
         view.root.name if is_input else None,
+        need.rule,
     )
 
 
@@ -239,10 +257,10 @@ class Guarding:
     declined: frozenset[Node]
 
 
-def guarding(given: Graph, claimed: Claims, checks: Callable[[Node], bool]) -> Guarding:
+def guarding(given: Graph, claimed: Claims, checks: Callable[[Node, Need], bool]) -> Guarding:
     """Say what a plan must check of a graph as it was given, and as its engines take it.
 
-    ``checks`` tells whether the engine of a node raises by itself.
+    ``checks`` tells whether the engine of a node raises by itself for what it needs.
     """
     entry = _Entry(given)
     checked: list[Need] = []
@@ -257,7 +275,7 @@ def guarding(given: Graph, claimed: Claims, checks: Callable[[Node], bool]) -> G
     def settles(need: Need) -> bool:
         if entry.takes(need):
             return True
-        if need.node is not None and checks(need.node):
+        if need.node is not None and checks(need.node, need):
             # It checks when it runs, which may be after others have used the value.
             return False
         carriers = _carriers(need, entry.sizes)
@@ -300,7 +318,8 @@ class _Entry:
 
     def takes(self, need: Need) -> bool:
         """Add the guard of a need about an input or a constant, if the inputs give its sizes."""
-        view = viewed(need.value, is_ordered=len(need.intervals) > 1)
+        is_ordered = len(need.intervals) > 1 or not need.is_usual
+        view = viewed(need.value, is_ordered=is_ordered)
         if view.root.node is not None:
             return False
         guard = guard_of(need, view, self._place(view.root), self.sizes)
@@ -339,7 +358,8 @@ def _covers(first: Guard, second: Guard) -> bool:
     """Tell whether the first fails whenever the second would."""
     if (first.place, first.view, first.ignored) != (second.place, second.view, second.ignored):
         return False
-    return first.intervals == second.intervals and _open(first) <= _open(second)
+    is_same = (first.intervals, first.rule) == (second.intervals, second.rule)
+    return is_same and _open(first) <= _open(second)
 
 
 def _open(guard: Guard) -> set[Dim]:

@@ -118,7 +118,9 @@ def make_plan(
     # A backend that did not answer is not asked again for the bodies.
     order = [x for x in targets if x.name not in claims or claims[x.name].fault is None]
     known = {target.name: target for target in (*targets, *([fallback] if fallback else ()))}
-    guards = guarding(graph, assigned, lambda node: checks(known.get(chosen[node] or ""), node))
+    guards = guarding(
+        graph, assigned, lambda node, need: finds(known.get(chosen[node] or ""), node, need)
+    )
     for node in guards.declined if fallback is not None else ():
         chosen[node], assigned.shapes[node] = FALLBACK, "dynamic"
     assembly = _Assembly(assigned.graph, known, chosen, assigned.shapes, guards, is_concurrent)
@@ -305,6 +307,15 @@ def checks(target: Target | None, node: Node) -> bool:
     name = DeviceName.of(target.device.id)
     is_own = name.kind == CPU and not name.provider
     return is_own and target.backend.info.checks(node.op)
+
+
+def finds(target: Target | None, node: Node, need: Need) -> bool:
+    """Tell whether an engine finds what a need forbids: of usual ones what it checks.
+
+    Only the reference looks at the order of elements, and whether they are finite.
+    """
+    is_reference = target is None or target.name == FALLBACK
+    return checks(target, node) and (need.is_usual or is_reference)
 
 
 def taken_whole(target: Target, graph: Graph, instead_of: Target) -> Shapes | None:

@@ -18,6 +18,7 @@ from fusewire.ir.dims import Dim, lone_symbol
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.parse import parse_dim, parse_type
 from fusewire.ir.types import Type
+from fusewire.ops.intervals import Rule
 from fusewire.options import FALLBACK
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.records.keys import backend_fields
@@ -403,6 +404,7 @@ def _write_guard(guard: Guard) -> Row:
         "ignored": guard.ignored,
         "sizes": [[symbol.key, place, axis] for symbol, place, axis in guard.sizes],
         "names": [guard.label, guard.operand, guard.source],
+        "rule": guard.rule,
     }
 
 
@@ -445,7 +447,16 @@ def _read_guard(row: Row, places: int) -> Guard:
         label,
         operand,
         source,
+        _read_rule(row),
     )
+
+
+def _read_rule(row: Row) -> Rule:
+    # Bundles of 0.1 have no other.
+    rule: Rule = row.get("rule", "within")
+    if rule not in ("within", "ordered", "finite"):
+        raise StoreError("A recorded plan has a guard of an unknown form.")
+    return rule
 
 
 def _read_view(row: Row) -> tuple[Any, ...]:

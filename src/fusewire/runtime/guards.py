@@ -21,12 +21,13 @@ from fusewire.events import EVENTS
 from fusewire.host_memory import LARGE
 from fusewire.ir.dims import Dim, Symbol, evaluate
 from fusewire.ir.graph import Array
-from fusewire.ops.intervals import check_elements
+from fusewire.ops.intervals import Rule, check_elements
 from fusewire.runtime.transfer import own_copy, to_host
 
 # One step from an array to the part of it that a node uses: its name and what it is given.
 ViewStep: TypeAlias = tuple[Any, ...]
 Sizes: TypeAlias = Mapping[Symbol, int]
+_ALLOWED = {"ordered": "in order", "finite": "finite"}
 _smallest, _largest = np.minimum.reduce, np.maximum.reduce
 
 
@@ -34,9 +35,10 @@ _smallest, _largest = np.minimum.reduce, np.maximum.reduce
 class Guard:
     """The integers at ``place`` in the list of values, seen through ``view``, lie in intervals.
 
-    ``shape`` is that of the operand that they become: of an operand without elements, nothing is
-    asked. ``sizes`` says where each symbol is found: in the shape of the value at a place.
-    ``label`` and ``operand`` name node and operand, and ``source`` the input of the program.
+    By another ``rule`` they are in order, or finite. ``shape`` is that of the operand that they
+    become: of an operand without elements, nothing is asked. ``sizes`` says where each symbol is
+    found: in the shape of the value at a place. ``label`` and ``operand`` name node and operand,
+    and ``source`` the input of the program.
     """
 
     place: int
@@ -48,12 +50,14 @@ class Guard:
     label: str
     operand: str
     source: str | None = None
+    rule: Rule = "within"
 
     def sentence(self) -> str:
         """Say what is checked, for explanations."""
         ends = ", ".join(f"{low} to {high}" for low, high in self.intervals)
         source = "computed" if self.source is None else f"from the input {self.source}"
-        return f"{self.label}: {self.operand} ({source}) must be from {ends}."
+        allowed = f"from {ends}" if self.rule == "within" else _ALLOWED[self.rule]
+        return f"{self.label}: {self.operand} ({source}) must be {allowed}."
 
     def is_asked(self, sizes: Sizes) -> bool:
         """Tell whether the operand has elements."""
@@ -73,9 +77,8 @@ class Guard:
         """Raise CheckError if an element is outside."""
         if self.is_asked(sizes):
             array = seen(to_host(value), self.view, sizes)
-            check_elements(
-                array, self.ends(sizes), self.ignored, self.label, self.operand, self.source
-            )
+            names = self.label, self.operand, self.source
+            check_elements(array, self.ends(sizes), self.ignored, *names, self.rule)
 
 
 # A place, and the ends of the only interval there.
@@ -137,7 +140,7 @@ class Checks:
         for guard in self._guards:
             if guard.place >= count:
                 guard.check(self._constants[guard.place - count], sizes)
-            elif len(guard.intervals) > 1 or guard.is_changed(sizes):
+            elif len(guard.intervals) != 1 or guard.is_changed(sizes):
                 others.append(guard)
             elif guard.is_asked(sizes):
                 ((low, high),) = guard.ends(sizes)
