@@ -26,6 +26,7 @@ from fusewire.records.keys import decision_fields, decision_key
 from fusewire.runtime.entry import Entry, Runner, plain
 from fusewire.runtime.finite import is_finite
 from fusewire.runtime.regions import shape_of
+from fusewire.runtime.serving import OpenDecision
 from fusewire.runtime.transfer import to_host
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
@@ -178,7 +179,7 @@ class Decider:
         engines = EngineRunners(self.entries)
         question = self.program_question(reading, graph, inputs, engines)
         decision = self.recall(question)
-        if decision is None:
+        if decision is None or decision.is_open:
             return None
         self.options.report("ready", 1.0)
         return self.settled_entry(reading, graph, key, decision, question, engines)
@@ -193,6 +194,18 @@ class Decider:
         engines: EngineRunners,
     ) -> Entry:
         """Make the entry of a decision: of the function, or of a candidate."""
+        entry = self._entry_of(reading, graph, key, decision, question, engines)
+        return replace(entry, serving=OpenDecision()) if decision.is_open else entry
+
+    def _entry_of(
+        self,
+        reading: Reading,
+        graph: Graph,
+        key: Key | None,
+        decision: Decision,
+        question: Question,
+        engines: EngineRunners,
+    ) -> Entry:
         baseline = question.baseline
         if decision.is_recalled:
             self.context.say_if_cut_short(graph.name, decision.cut_at, decision.notes)
@@ -219,7 +232,7 @@ class Decider:
             )
             compared = replace(compared, notes=tuple(notes))
         # A saved plan is used for any inputs: one that is in doubt is decided again.
-        key = key if decision.is_settled else None
+        key = key if decision.is_settled and not decision.is_open else None
         return self.entries.ready_entry(reading, decision.candidate, key, compared, built)
 
     # What runs behind a program that answers already: the function takes no part in the race.
@@ -237,7 +250,10 @@ class Decider:
         decision = self.recall(self.question(graph, inputs, file))
         if decision is None:
             return None
-        return Proposal(self._decided_entry(reading, decision, None, inputs), decision)
+        each = (decision, *(replace(decision, candidate=x, rivals=()) for x in decision.rivals))
+        entries = [self._decided_entry(reading, one, None, inputs) for one in each]
+        rivals = tuple(map(Proposal, entries[1:], each[1:]))
+        return Proposal(entries[0], decision, rivals)
 
     def keep_decision(
         self,
@@ -252,8 +268,12 @@ class Decider:
 
         question = replace(self.question(graph, inputs), fields=self._fields_of(reading))
         record_decision(question, decision, self.records, self.context.finder)
-        candidate = decision.candidate
-        if key is not None and decision.is_settled and self.entries.may_save(candidate):
+        if decision.is_open:
+            # Or the next process would recall the race, and not measure again.
+            question = self.question(graph, inputs)
+            record_decision(question, decision, self.records, self.context.finder)
+        candidate, is_kept = decision.candidate, decision.is_settled and not decision.is_open
+        if key is not None and is_kept and self.entries.may_save(candidate):
             warnings = candidate.planned.warnings() if self.options.fallback == "warn" else []
             self.entries.save(key, reading, candidate, _compared(decision, inputs), warnings)
 

@@ -177,7 +177,7 @@ def test_first_plan_that_may_be_right_gives_way_without_a_duel_or_a_warning(stat
 
 
 def test_first_plan_that_was_not_compared_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fusewire.background.search.beats", lambda *given: False)
+    monkeypatch.setattr("fusewire.choosing.measure.Comparison.is_faster", lambda *given: False)
     plans = Plans()
     row = Tried("reference", "reference", "cpu", "native", "right", is_chosen=True)
     choices = GivenChoices(plans.proposal("reference", row))
@@ -209,7 +209,7 @@ def test_plan_that_cannot_be_built_leaves_the_first_one(error: Exception) -> Non
 def test_slow_compilers_are_compared_behind_a_settled_program(
     wins: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fusewire.background.search.beats", lambda *given: wins)
+    monkeypatch.setattr("fusewire.choosing.measure.Comparison.is_faster", lambda *given: wins)
     monkeypatch.setattr("fusewire.background.slow.DELAY", 0.2)
     plans = Plans()
     later = GivenChoices(plans.proposal("onnxruntime"))
@@ -234,7 +234,7 @@ def test_slow_compilers_are_compared_behind_a_settled_program(
 def test_plan_that_an_earlier_search_found_right_gives_way_only_to_what_is_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fusewire.background.search.beats", lambda *given: False)
+    monkeypatch.setattr("fusewire.choosing.measure.Comparison.is_faster", lambda *given: False)
     plans = Plans()
     right = Tried("onnxruntime", "onnxruntime", "cpu", "native", "right", is_chosen=True)
     first = plans.first("onnxruntime")
@@ -315,7 +315,7 @@ def test_first_searches_come_before_late_ones() -> None:
 
 
 def test_first_plan_that_stays_says_what_time_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fusewire.background.search.beats", lambda *given: False)
+    monkeypatch.setattr("fusewire.choosing.measure.Comparison.is_faster", lambda *given: False)
     plans = Plans()
     proposal = plans.proposal("onnxruntime")
     left_out = "1 of 3 candidates were compared; budget_seconds=20 compares all."
@@ -522,7 +522,7 @@ def test_same_plan_keeps_its_runner_and_shows_what_was_tried() -> None:
 
 @pytest.mark.parametrize("is_faster", [True, False])
 def test_regions_have_run_after_a_swap(monkeypatch: pytest.MonkeyPatch, is_faster: bool) -> None:
-    monkeypatch.setattr("fusewire.background.search.beats", lambda *given: is_faster)
+    monkeypatch.setattr("fusewire.choosing.measure.Comparison.is_faster", lambda *given: is_faster)
     plans = Plans()
     program, _ = served(plans.first("reference"), GivenChoices(plans.proposal("onnxruntime")))
     program(X)

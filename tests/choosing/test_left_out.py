@@ -9,7 +9,6 @@ import pytest
 
 import fusewire as fw
 from fusewire.choosing.findings import Findings
-from fusewire.choosing.race import ORDER
 from fusewire.context import CompileContext
 from fusewire.contract.backend import Artifact
 from fusewire.decider import Decider
@@ -17,6 +16,7 @@ from fusewire.options import LONG_BUDGET, Options
 from fusewire.planning.candidates import Candidate
 from fusewire.records.keys import decision_fields, file_key
 from fusewire.registry import REGISTRY
+from fusewire.runtime.ranks import ORDER
 from fusewire.runtime.why import Tried
 from tests.slow import SECONDS
 

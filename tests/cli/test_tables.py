@@ -75,6 +75,9 @@ def row(name: str, seconds: float | None, spread: float = 0.05, **changes: Any) 
         "high": seconds and seconds * (1 + spread),
         "is_chosen": False,
         "is_software": False,
+        "is_barred": False,
+        "here_low": None,
+        "here_high": None,
         "elsewhere": 0,
         "compile_seconds": 0.1,
         "memory_bytes": 10**8,
@@ -153,13 +156,29 @@ def test_one_sample_shows_neither_an_interval_nor_a_tie() -> None:
     assert shown.to_html().count("%") == 2, "the name of the column, and the interval of a"
 
 
-def test_noise_means_no_ranking() -> None:
+def test_intervals_that_do_not_touch_rank_whatever_the_noise() -> None:
     rows = row("a", 1e-3, is_chosen=True), row("b", 2e-3)
     first, second = summary(report(*rows, noise=9.9))
-    assert "too busy to rank" in first
-    assert "above 100%" in first
-    assert "times faster" not in first
-    assert "load 0.4 before, 2.1 during on 2 cores" in second.lower()
+    assert first == "a ran 2.00 ± 0.14 times faster than b."
+    assert second.endswith("Noise above 100%; load 0.4 before, 2.1 during on 2 cores.")
+
+
+def test_intervals_that_touch_tie_whatever_the_noise() -> None:
+    rows = row("a", 1e-3, 0.4, is_chosen=True), row("b", 1.3e-3, 0.4), row("c", 4e-3)
+    first, _ = summary(report(*rows, noise=0.0))
+    assert first.startswith("a and b tie, 4.00 ")
+
+
+def test_row_that_is_beaten_in_its_own_table_is_said_first() -> None:
+    rows = row("a", 2e-3, is_chosen=True), row("b", 1e-3), row("c", 1e-3, status="wrong")
+    for said in (summary(report(*rows)), summary(report(*rows, noise=9.9))):
+        assert next(said) == "Not settled: a is used, and b was faster in a comparison."
+
+
+def test_row_that_ties_from_the_top_of_the_table_is_named() -> None:
+    rows = row("a file", 1e-3), row("a expanded", 1.01e-3, is_chosen=True), row("b", 2e-3)
+    first, _ = summary(report(*rows))
+    assert first == "a expanded and a file tie, 1.98 ± 0.14 times faster than b."
 
 
 def test_what_was_left_out_is_said_with_the_budget_that_covers_it() -> None:

@@ -133,7 +133,7 @@ def test_changes_name_a_candidate_that_the_race_had_no_need_to_judge() -> None:
 def test_changes_name_no_candidate_that_the_memory_limit_forbids() -> None:
     rows = [
         _tried("xla", 1.0, "xla", is_chosen=True),
-        _tried("onnxruntime", 1.1, "onnxruntime", is_over_limit=True),
+        _tried("onnxruntime", 1.1, "onnxruntime", is_barred=True),
         _tried("webgpu", 3.0, "webgpu"),
     ]
     (change,) = changes(rows)

@@ -28,10 +28,9 @@ from fusewire.background.first_plan import FirstPlan
 from fusewire.background.job import ComparisonJob, FileSource
 from fusewire.background.process import ComparerProcess
 from fusewire.choosing.decide import Decision, read_tried
-from fusewire.choosing.duel import beats, duel
+from fusewire.choosing.duel import beats, meet, with_times
 from fusewire.choosing.explain import Explanation
 from fusewire.choosing.measure import Comparison
-from fusewire.choosing.race import worth
 from fusewire.contract.backend import Held
 from fusewire.errors import (
     IS_IN_BACKGROUND,
@@ -49,7 +48,8 @@ from fusewire.process.frames import Frame
 from fusewire.registry import Registry
 from fusewire.runtime.entry import Entry, Runner
 from fusewire.runtime.function import FUNCTION, FunctionRunner
-from fusewire.runtime.serving import NotedDetails, ServingRunner
+from fusewire.runtime.ranks import is_below
+from fusewire.runtime.serving import NotedDetails, OpenDecision, ServingRunner
 from fusewire.runtime.why import Tried
 from fusewire.store.disk import Store
 
@@ -61,10 +61,11 @@ _PATIENCE = 2.0
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """The winner among the engines, and its entry."""
+    """The winner among the engines, and its entry; ``rivals`` may be as fast."""
 
     entry: Entry
     decision: Decision
+    rivals: tuple[Proposal, ...] = ()
 
     @property
     def name(self) -> str:
@@ -175,7 +176,8 @@ class BackgroundSearch:
     def _followed(self, entry: Entry, inputs: Sequence[HostValue]) -> Entry:
         """Have a late search follow, if engines were left out that compile for long."""
         kept = self._kept
-        longer = None if self.is_late or kept is None else self._choices.longer()
+        is_over = self.is_late or kept is None or entry.serving is not None
+        longer = None if is_over else self._choices.longer()
         if kept is None or longer is None:
             return entry
         from fusewire.background.slow import SlowSearch
@@ -218,7 +220,7 @@ class BackgroundSearch:
             name,
         )
         proposal = choices.proposal(inputs)
-        if proposal is None:
+        if proposal is None or proposal.decision.is_open:
             reply = self._reply(serving, inputs).header
             if "none_right" in reply:
                 rows = map(read_tried, reply["tried"])
@@ -258,7 +260,7 @@ class BackgroundSearch:
         if proposal.name == first.name:
             self._choices.keep(inputs, decision)
             # It has run: its own details know what came of that.
-            return self._stay(*decision.notes, tried=decision.tried)
+            return _left_open(self._stay(*decision.notes, tried=decision.tried), decision)
         if status == "wrong":
             self._fault = (
                 f"{self._title} was answered by {first.name} so far, which turned out to be "
@@ -271,21 +273,40 @@ class BackgroundSearch:
         if status != "right":
             self._choices.keep(inputs, decision)
             self._kept = _plan_of(proposal)
-            return proposal.entry
-        opponent = _opponent(first.entry.runner, proposal.entry.runner)
-        runners = {first.name: first.entry.runner, proposal.name: opponent}
-        comparison = duel(runners, inputs, turn=partial(self._turn, serving))
-        is_faster = beats(comparison, proposal.name, first.name)
-        tried = self._tried(decision.tried, comparison, proposal.name if is_faster else first.name)
-        decision = replace(decision, tried=tried, is_function=first.is_function and not is_faster)
-        if not (is_faster or first.is_function):
-            decision = replace(decision, candidate=first.candidate)
+            return _left_open(proposal.entry, decision)
+        return self._settled_by_duels(serving, proposal, inputs)
+
+    def _settled_by_duels(
+        self, serving: ServingRunner, proposal: Proposal, inputs: Sequence[HostValue]
+    ) -> Entry:
+        """Have what serves meet the winner, and while it is not beaten, the next ones."""
+        first, decision = self._first, proposal.decision
+        rivals = {x.name: x for x in (proposal, *proposal.rivals) if x.name != first.name}
+        builds = {x.name: partial(_opponent, first.entry.runner, x) for x in rivals.values()}
+        turn = partial(self._turn, serving)
+        comparison, best = meet(first.name, first.entry.runner, builds, inputs, turn)
+        if best == first.name and _gives_way(first, decision.tried, comparison):
+            best = proposal.name
+        rows = decision.tried
+        if first.is_function:
+            rows = (Tried(first.name, FUNCTION, "cpu", FUNCTION, "not judged"), *rows)
+        tried = with_times(rows, comparison, best)
+        winner = rivals.get(best)
+        candidate = first.candidate if winner is None else winner.decision.candidate
+        if not (first.is_function and winner is None):
+            decision = replace(decision, candidate=candidate)
+        is_function = first.is_function and winner is None
+        decision = replace(decision, tried=tried, is_function=is_function)
         self._choices.keep(inputs, decision)
-        if is_faster:
-            self._kept = _plan_of(proposal)
-            return replace(proposal.entry, details=NotedDetails(proposal.entry.details, (), tried))
+        for rival in rivals.values():
+            if rival is not winner:
+                rival.entry.runner.close()
+        if winner is not None:
+            self._kept = _plan_of(winner)
+            details = NotedDetails(winner.entry.details, (), tried)
+            return _left_open(replace(winner.entry, details=details), decision)
         note = f"{first.name} stays: {proposal.name} won the race, and is not faster here."
-        return self._stay(note, *decision.notes, tried=tried)
+        return _left_open(self._stay(note, *decision.notes, tried=tried), decision)
 
     def _verdict(self, tried: Sequence[Tried]) -> tuple[str, str]:
         """Return the status of what serves, and the reason: what was found right before stays so.
@@ -297,21 +318,6 @@ class BackgroundSearch:
         status, reason = ("not judged", "") if row is None else (row.status, row.reason)
         is_known = first.is_judged and status == "not judged"
         return ("right" if first.is_trusted or is_known else status), reason
-
-    def _tried(
-        self, tried: Sequence[Tried], comparison: Comparison, chosen: str
-    ) -> tuple[Tried, ...]:
-        """Return the rows with the times of this process, the chosen one first."""
-        rows = {row.name: row for row in tried}
-        if self._first.is_function:
-            name = self._first.name
-            rows[name] = Tried(name, FUNCTION, "cpu", FUNCTION, "not judged")
-        for name, timing in comparison.timings.items():
-            low, high = timing.interval
-            if name in rows:
-                rows[name] = replace(rows[name], seconds=timing.median, low=low, high=high)
-        marked = [replace(row, is_chosen=row.name == chosen) for row in rows.values()]
-        return tuple(sorted(marked, key=worth))
 
     def _stay(self, *notes: str, tried: tuple[Tried, ...] = ()) -> Entry:
         """Return the entry that serves, to be kept, with notes that say why."""
@@ -327,9 +333,25 @@ def _plan_of(proposal: Proposal) -> FirstPlan:
     return FirstPlan(proposal.entry, decision.candidate, name, is_judged=is_judged)
 
 
-def _opponent(serves: Runner, proposed: Runner) -> Runner:
+def _opponent(serves: Runner, proposal: Proposal) -> Runner:
     """Return what is proposed as it is timed: against a function, with all that a call takes."""
+    proposed = proposal.entry.runner
     return serves.opponent(proposed) if isinstance(serves, FunctionRunner) else proposed
+
+
+def _gives_way(first: FirstPlan, tried: Sequence[Tried], comparison: Comparison | None) -> bool:
+    """Tell whether a plan that ties here gives way to the winner, which was faster in the race."""
+    row = next((row for row in tried if row.name == first.name), None)
+    best = next((row for row in tried if row.is_chosen), None)
+    if row is None or best is None or comparison is None or first.is_function:
+        return False
+    was_faster = is_below((best.low, best.high), (row.low, row.high))
+    return was_faster and not beats(comparison, first.name, best.name)
+
+
+def _left_open(entry: Entry, decision: Decision) -> Entry:
+    """Say that what serves is not settled, if its own table shows it beaten."""
+    return replace(entry, serving=OpenDecision()) if decision.is_open else entry
 
 
 @final

@@ -37,7 +37,7 @@ from fusewire.records.plans import SavedPlan
 from fusewire.records.recall import keep_host_graphs
 from fusewire.runtime.entry import Entry
 from fusewire.runtime.program import Program
-from fusewire.runtime.serving import NotedDetails
+from fusewire.runtime.serving import NotedDetails, OpenDecision
 from fusewire.store.key import Key
 from fusewire.store.signing import RELEASE, Signer
 from fusewire.store.stamps import file_digest
@@ -165,7 +165,9 @@ def _signature(
 
 def _plan_of(entry: Entry, name: str) -> _Plan:
     """Return the plan of an entry; FormatError or GraphError say why it cannot be saved."""
-    if entry.decide is not None or entry.serving is not None:
+    # What is used, and not settled, may be saved: nothing more is compared here.
+    is_compared = entry.serving is None or isinstance(entry.serving, OpenDecision)
+    if entry.decide is not None or not is_compared:
         raise GraphError(
             f"The program {name} has not settled on a plan yet. Call it, and then program.wait()."
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from fusewire.choosing.duel import MOST_SECONDS, SECONDS, beats, duel
+from fusewire.choosing.duel import meet
 from fusewire.choosing.judge import Judge
 from fusewire.choosing.measure import Comparison
 from fusewire.errors import EngineError, FusewireError
@@ -40,7 +41,9 @@ class Baseline:
 
     def attempt(self, inputs: Sequence[HostValue]) -> FunctionAnswer:
         """Run the function once."""
-        row = Tried(self.title, FUNCTION, "cpu", FUNCTION, "not judged")
+        row = Tried(
+            self.title, FUNCTION, "cpu", FUNCTION, "not judged", is_barred=not self.may_serve
+        )
         if self.runner is None:
             return FunctionAnswer(replace(row, status="refused", reason=self.problem))
         try:
@@ -61,26 +64,24 @@ class Baseline:
         return replace(answer.row, status=verdict.status, reason=reason, judged_on=("given",))
 
     def meet(
-        self, row: Tried, winner: Candidate, inputs: Sequence[HostValue], left: float
-    ) -> Comparison | None:
-        """Time the function against the winner of the race; None if one of them fails.
+        self, row: Tried, rivals: Sequence[Candidate], inputs: Sequence[HostValue], left: float
+    ) -> tuple[Comparison | None, str]:
+        """Time the function against the best of the race; return the times, and who serves.
 
-        ``left`` is how many seconds of the budget are left.
+        If it may not serve, it meets the winner only. ``left`` is how many seconds of the budget
+        are left.
         """
-        if self.runner is None or not is_usable(row):
-            return None
-        opponent = self.runner.opponent(self.build(winner))
-        runners = {self.title: self.runner, winner.name: opponent}
-        try:
-            return duel(runners, inputs, min(SECONDS, left), most=min(MOST_SECONDS, left))
-        except EngineError:
-            return None
+        winner, runner = rivals[0], self.runner
+        if runner is None or not is_usable(row):
+            return None, winner.name
+        builds = {x.name: partial(self._opponent, runner, x) for x in rivals}
+        if not self.may_serve:
+            builds = {winner.name: builds[winner.name]}
+        comparison, best = meet(self.title, runner, builds, inputs, left=left)
+        return comparison, best if self.may_serve else winner.name
 
-    def serves(self, comparison: Comparison | None, winner: Candidate) -> bool:
-        """Tell whether the function is used: it is, unless the winner is faster beyond noise."""
-        if comparison is None or not self.may_serve:
-            return False
-        return not beats(comparison, winner.name, self.title)
+    def _opponent(self, runner: FunctionRunner, candidate: Candidate) -> Runner:
+        return runner.opponent(self.build(candidate))
 
 
 def is_usable(row: Tried) -> bool:

@@ -13,6 +13,7 @@ from fusewire.choosing.accuracy import AccuracyJudge, most_judged
 from fusewire.choosing.baseline import Baseline, is_usable
 from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
 from fusewire.choosing.calibrate import Calibrating
+from fusewire.choosing.duel import SHORTEST, with_times
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge
 from fusewire.choosing.mixing import Mixing
@@ -21,7 +22,6 @@ from fusewire.choosing.placing import PlacedSearch
 from fusewire.choosing.quiet import CallWatch
 from fusewire.choosing.race import (
     LEAST_SECONDS,
-    ORDER,
     TRYING,
     Progress,
     Race,
@@ -61,6 +61,7 @@ from fusewire.records.entries import Records
 from fusewire.records.keys import accuracy_name, decision_key
 from fusewire.records.plans import Choice
 from fusewire.runtime.function import FUNCTION
+from fusewire.runtime.ranks import ORDER, is_below, open_sentence
 from fusewire.runtime.why import Tried
 from fusewire.store.key import Key
 from fusewire.trials.trial import TrialRunner
@@ -80,8 +81,8 @@ _WHOLE_BEFORE_SPLITS = 0.75
 # A candidate that is doubtful on so many different inputs is not judged on more of them.
 _DOUBTS = 3
 
-# Seconds for the duel with the user's function when the budget is used up.
-_SHORTEST_DUEL = 0.3
+# The most candidates besides the winner that meet what serves, if they may be as fast.
+_MOST_RIVALS = 2
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,16 @@ class Decision:
     # What the budget left out; None if it left out nothing, and if the notes were recalled.
     coverage: Coverage | None = None
     is_recalled: bool = False
+    # Right candidates that the race does not tell from the chosen one, the fastest first.
+    rivals: tuple[Candidate, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its own table shows the chosen candidate beaten: the next process decides again.
+
+        It is used meanwhile.
+        """
+        return bool(open_sentence([asdict(row) for row in self.tried]))
 
     @property
     def is_last_resort(self) -> bool:
@@ -246,13 +257,15 @@ def decide(question: Question, records: Records, finder: TargetFinder) -> Decisi
         return _decision(question, _race(question, findings, finder))
     key = _key(question, findings)
     recalled = _recall(question, key, records, finder, findings)
-    if recalled is not None:
+    if recalled is not None and not recalled.is_open:
         return recalled
     with records.alone(key):
         # Another process may have decided it while this one waited.
         recalled = _recall(question, key, records, finder, findings)
-        if recalled is not None:
+        if recalled is not None and not recalled.is_open:
             return recalled
+        if recalled is not None:
+            findings.measure_again()
         doubts = _doubts(records.get(key))
         result = _race(question, findings, finder)
         engines = [row for row in result.tried if row.backend != FUNCTION]
@@ -271,7 +284,11 @@ def record_decision(
     if question.fields is None or not decision.is_settled:
         return
     result = RaceResult(
-        decision.tried, decision.candidate, notes=decision.notes, is_function=decision.is_function
+        decision.tried,
+        decision.candidate,
+        notes=decision.notes,
+        is_function=decision.is_function,
+        rivals=decision.rivals,
     )
     data = {**_to_data(result), "cut_at": decision.cut_at, "doubts": []}
     key = _key(question, _findings(question, records, finder))
@@ -289,6 +306,7 @@ def _decision(question: Question, result: RaceResult, is_settled: bool = True) -
         is_settled,
         result.is_function,
         result.coverage,
+        rivals=result.rivals,
     )
 
 
@@ -377,20 +395,14 @@ def _only_function(
 def _against_function(
     question: Question, baseline: Baseline, row: Tried, result: RaceResult, budget: DecisionBudget
 ) -> RaceResult:
-    """Time the winner against the function; the rows of both have the times of this process."""
+    """Have the function meet the winner, and those that the race allows to be best."""
     question.progress(f"timing {baseline.title}", 1.0)
-    winner, title = result.chosen, baseline.title
-    left = max(left_until(budget.oracle_ends), _SHORTEST_DUEL)
-    comparison = baseline.meet(row, winner, question.inputs, left)
-    rows = {title: row, **{other.name: other for other in result.tried}}
-    for name, timing in comparison.timings.items() if comparison is not None else ():
-        low, high = timing.interval
-        rows[name] = replace(rows[name], seconds=timing.median, low=low, high=high)
-    is_function = baseline.serves(comparison, winner)
-    for name in (title, winner.name):
-        rows[name] = replace(rows[name], is_chosen=is_function == (name == title))
-    tried = tuple(sorted(rows.values(), key=worth))
-    return replace(result, tried=tried, is_function=is_function)
+    rivals, title = (result.chosen, *result.rivals), baseline.title
+    left = max(left_until(budget.oracle_ends), SHORTEST)
+    comparison, best = baseline.meet(row, rivals, question.inputs, left)
+    tried = with_times([row, *result.tried], comparison, best)
+    chosen = next((x for x in rivals if x.name == best), result.chosen)
+    return replace(result, tried=tried, chosen=chosen, is_function=best == title)
 
 
 def _runner(question: Question, finder: TargetFinder) -> TrialRunner:
@@ -429,7 +441,7 @@ def _race_engines(
         for name in (result.chosen.name, result.opened):
             if name in result.trials:
                 findings.keep_artifact(result.trials[name])
-        return _with_left_out(question, result)
+        return _with_left_out(question, replace(result, rivals=tuple(_rivals(result))))
     finally:
         runner.close()
 
@@ -503,6 +515,20 @@ def _divided(
         mixing = Mixing(search, race.accuracy, question.accuracy)
         result = mixing.improve(result, race, first)
     return Overlap(search).improve(result, race, engines)
+
+
+def _rivals(result: RaceResult) -> Iterator[Candidate]:
+    """Yield the right candidates whose intervals touch that of the chosen one, fastest first."""
+    rows = {row.name: row for row in result.tried if row.name in result.trials}
+    best = rows.pop(result.chosen.name, None)
+    if best is None or best.low is None or best.high is None:
+        return
+    for row in [*rows.values()]:
+        is_right = ORDER.get(row.status) == 0 and not row.is_barred and row.low is not None
+        if not is_right or is_below((best.low, best.high), (row.low, row.high)):
+            del rows[row.name]
+    for row in sorted(rows.values(), key=worth)[:_MOST_RIVALS]:
+        yield result.trials[row.name].candidate
 
 
 def _with_left_out(question: Question, result: RaceResult) -> RaceResult:
@@ -579,6 +605,7 @@ def _to_data(result: RaceResult) -> dict[str, Any]:
         "tried": [asdict(row) for row in result.tried],
         "notes": list(result.notes),
         "is_function": result.is_function,
+        "rivals": [candidate.choice().to_data() for candidate in result.rivals],
     }
 
 
@@ -592,6 +619,7 @@ class _Recorded:
     is_function: bool
     cut_at: float | None
     doubts: list[str]
+    rivals: tuple[Choice, ...]
 
     @staticmethod
     def read(payload: bytes) -> _Recorded | None:
@@ -605,6 +633,7 @@ class _Recorded:
                 bool(row["is_function"]),
                 None if row["cut_at"] is None else float(row["cut_at"]),
                 _doubts(payload),
+                tuple(map(Choice.from_data, row["rivals"])),
             )
         except (StoreError, ValueError, KeyError, TypeError):
             return None
@@ -626,20 +655,14 @@ def _recall(
     if recorded is None:
         records.drop(key)
         return None
-    choice = recorded.choice
-    targets = targets_of(choice, finder) if recorded.serves(question) else None
-    if targets is None:
+    if not recorded.serves(question):
         return None
-    planned = question.planned(choice, targets)
-    if planned is None:
-        records.drop(key)
+    candidate = _recalled(recorded.choice, question, finder, findings)
+    if candidate is None:
+        if targets_of(recorded.choice, finder) is not None:
+            records.drop(key)
         return None
-    first, *others = targets
-    own = choice.form, choice.options, tuple(others), choice.is_reduced, choice.placing
-    candidate = Candidate(first, planned, *own, choice.is_concurrent, choice.threads)
-    if findings.reconsider(candidate) or findings.fault(candidate) is not None:
-        records.drop(key)
-        return None
+    rivals = [_recalled(choice, question, finder, findings) for choice in recorded.rivals]
     return Decision(
         candidate,
         recorded.tried,
@@ -648,7 +671,23 @@ def _recall(
         is_settled=_is_settled(recorded.doubts),
         is_function=recorded.is_function and question.baseline is not None,
         is_recalled=True,
+        rivals=tuple(rival for rival in rivals if rival is not None),
     )
+
+
+def _recalled(
+    choice: Choice, question: Question, finder: TargetFinder, findings: Findings
+) -> Candidate | None:
+    """Make the candidate of a recorded choice; None if it no longer fits, or is at fault."""
+    targets = targets_of(choice, finder)
+    planned = None if targets is None else question.planned(choice, targets)
+    if targets is None or planned is None:
+        return None
+    first, *others = targets
+    own = choice.form, choice.options, tuple(others), choice.is_reduced, choice.placing
+    candidate = Candidate(first, planned, *own, choice.is_concurrent, choice.threads)
+    is_at_fault = findings.reconsider(candidate) or findings.fault(candidate) is not None
+    return None if is_at_fault else candidate
 
 
 def targets_of(choice: Choice, finder: TargetFinder) -> list[Target] | None:

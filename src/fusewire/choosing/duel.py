@@ -2,26 +2,42 @@
 
 The function cannot go to a child, so both run here, in turns. A tie goes to the function: it is
 what the user would have without us, and a program must not be slower.
+
+Both are called until they are steady first. An engine's calls may take several times as long at the
+beginning: the 20th call of XLA has a thread import jax, for half a second to three, and every call
+meanwhile waits for the interpreter's lock, at most 5 ms each time.
 """
 
 from __future__ import annotations
 
+import math
 import os
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from fusewire.choosing.measure import Comparison, Contender, Timing, compare, interval
+from fusewire.choosing.measure import Comparison, Contender, Timing, compare, interval, settle
+from fusewire.choosing.race import worth
+from fusewire.errors import EngineError
 from fusewire.ir.graph import HostValue
 from fusewire.runtime.entry import Runner
+from fusewire.runtime.why import Tried
 
 # Seconds that a duel takes; calls that are too long for this run a few times in turns.
 SECONDS = 0.8
 # Seconds that it may take if a lead is within the noise that so short a time shows.
 MOST_SECONDS = 10.0
+# The least that it takes when the budget is used up.
+SHORTEST = 0.3
+# Seconds for calling all until they are steady: the import of jax takes up to three.
+WARMING = 5.0
+# Seconds of calls in a burst; one is steady that took this share of the best before or more, and
+# so many in a row end the warm-up, after so many calls: the 20th call of XLA starts that import.
+_BURST, _STEADY, _CALM = 0.02, 0.95, 2
+_LEAST_CALLS, _MOST_CALLS, _LONG = 30, 1000, 0.25
 # How many calls of each a comparison makes at least, warm-ups included.
 _CALLS = 10
 # The fewest turns of long calls, unless one is clearly faster: by this factor.
@@ -43,33 +59,96 @@ def duel(
     seconds: float = SECONDS,
     turn: Turn = nullcontext,
     most: float = MOST_SECONDS,
+    warming: float = WARMING,
 ) -> Comparison:
-    """Time two runners on the same inputs, in turns; what they raise passes through.
+    """Time runners on the same inputs, in turns; what they raise passes through.
 
-    The first is the one that serves if the other is not faster; see ``beats``. Both are called at
-    least twice, even if that takes longer than ``seconds``. Every turn is taken within what
-    ``turn`` returns, which is not timed. If the other leads by no more than the noise, both are
-    timed again, for ``most`` seconds: a tie goes to the first, and should not for want of calls.
+    The first is the one that serves if no other is faster; see ``beats``. All are called until they
+    are steady, for ``warming`` seconds at most, and then at least once, even if that takes longer
+    than ``seconds``. Every turn is taken within what ``turn`` returns, which is not timed. If
+    another leads by no more than the noise, all are timed again, for ``most`` seconds: a tie goes
+    to the first, and should not for want of calls.
     """
-    first, other = runners
-    comparison = _timed(runners, inputs, seconds, turn)
-    is_tie = not beats(comparison, other, first)
-    if is_tie and _lead(comparison, other, first) > 1 + _WORTH and most > seconds:
-        return _timed(runners, inputs, most, turn)
-    return comparison
-
-
-def _timed(
-    runners: Mapping[str, Runner], inputs: Sequence[HostValue], seconds: float, turn: Turn
-) -> Comparison:
-    end = time.monotonic() + seconds
+    first, *others = runners
     contenders = {
         name: Contender(partial(_run, runner, inputs, partial(turn, name)), os.getpid)
         for name, runner in runners.items()
     }
-    # The first call may load the engine.
+    _warm(contenders, time.monotonic() + warming)
+    comparison = _timed(contenders, seconds)
+    is_tie = not any(beats(comparison, name, first) for name in others)
+    is_ahead = any(comparison.lead(name, first) > 1 + _WORTH for name in others)
+    if is_tie and is_ahead and most > seconds:
+        return _timed(contenders, most)
+    return comparison
+
+
+def meet(
+    first: str,
+    serves: Runner,
+    rivals: Mapping[str, Callable[[], Runner]],
+    inputs: Sequence[HostValue],
+    turn: Turn = nullcontext,
+    left: float = math.inf,
+) -> tuple[Comparison | None, str]:
+    """Have what serves meet its rivals, until it is beaten; return the times, and who serves.
+
+    The times are those of the last duel: of what serves, of the first rival, and of the latest. A
+    rival that fails is passed over; there are no times if the first one does, and it serves all the
+    same. All of it takes ``left`` seconds.
+    """
+    end, comparison, met = time.monotonic() + left, None, dict[str, Runner]()
+    for name, make in rivals.items():
+        seconds = max(end - time.monotonic(), SHORTEST)
+        try:
+            runners = {first: serves, **dict([*met.items()][:1]), name: make()}
+            times = min(SECONDS, seconds), turn, min(MOST_SECONDS, seconds)
+            comparison = duel(runners, inputs, *times, warming=min(WARMING, seconds / 2))
+        except EngineError:
+            if comparison is None:
+                return None, name
+            continue
+        met[name] = runners[name]
+        faster = [x for x in runners if x != first and beats(comparison, x, first)]
+        if faster:
+            timings = comparison.timings
+            return comparison, min(faster, key=lambda x: timings[x].median)
+    return comparison, first
+
+
+def with_times(
+    tried: Sequence[Tried], comparison: Comparison | None, chosen: str
+) -> tuple[Tried, ...]:
+    """Mark the chosen candidate, and add the times of a duel to those that it timed."""
+    rows = []
+    for row in tried:
+        timing = None if comparison is None else comparison.timings.get(row.name)
+        here, ends = (None, (None, None)) if timing is None else (timing.median, timing.interval)
+        low, high = ends
+        marked = replace(row, is_chosen=row.name == chosen)
+        rows.append(replace(marked, here=here, here_low=low, here_high=high))
+    return tuple(sorted(rows, key=worth))
+
+
+def _warm(contenders: Mapping[str, Contender], end: float) -> None:
+    """Call each until calls get no faster, and nothing runs in this process between them."""
     for contender in contenders.values():
+        # The first call may load the engine.
         contender.run(1)
+        once = contender.run(1)[0]
+        count = round(min(max(_BURST / max(once, 1e-9), 1), _MOST_CALLS))
+        least, calls, calm = once, 0, 0
+        # Long calls are as long when they are warm.
+        while once < _LONG and (calm < _CALM or calls < _LEAST_CALLS):
+            if time.monotonic() > end:
+                break
+            seconds, calls = contender.run(count)[0], calls + count
+            is_calm = settle([contender.pid()]) and seconds > _STEADY * least
+            calm, least = calm + 1 if is_calm else 0, min(least, seconds)
+
+
+def _timed(contenders: Mapping[str, Contender], seconds: float) -> Comparison:
+    end = time.monotonic() + seconds
     once = {name: contender.run(1)[0] for name, contender in contenders.items()}
     if _CALLS * sum(once.values()) <= end - time.monotonic():
         comparison = compare(contenders, end - time.monotonic(), close=float("inf"))
@@ -80,14 +159,8 @@ def _timed(
 
 
 def beats(comparison: Comparison, name: str, other: str) -> bool:
-    """Tell whether one is faster than another by more than the noise."""
-    return _lead(comparison, name, other) > 1 + min(comparison.noise, _MOST_NOISE)
-
-
-def _lead(comparison: Comparison, name: str, other: str) -> float:
-    """Return how many times as fast as another one is."""
-    pairs = zip(comparison.timings[other].samples, comparison.timings[name].samples, strict=False)
-    return statistics.median([slow / fast for slow, fast in pairs])
+    """Tell whether one is faster than another."""
+    return comparison.is_faster(name, other, _MOST_NOISE)
 
 
 def _run(

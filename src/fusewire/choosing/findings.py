@@ -56,6 +56,7 @@ class Findings:
         self._config = config
         self._deadline = deadline
         self._accuracy = accuracy
+        self._measures_again = False
         self._shapes = [shape_of(x) for x in inputs]
         self._sizes = " ".join(f"{shape}" for shape in self._shapes)
 
@@ -223,6 +224,8 @@ class Findings:
 
     def times(self, candidates: Sequence[Candidate]) -> Comparison | None:
         """Recall a comparison of exactly these candidates."""
+        if self._measures_again:
+            return None
         payload = self.records.get(self._times_key(candidates))
         if payload is None:
             return None
@@ -236,6 +239,10 @@ class Findings:
             self.records.drop(self._times_key(candidates))
             return None
         return comparison
+
+    def measure_again(self) -> None:
+        """Recall no times from now on."""
+        self._measures_again = True
 
     def keep_times(self, candidates: Sequence[Candidate], comparison: Comparison) -> None:
         """Record a comparison."""

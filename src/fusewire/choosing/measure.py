@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
 from fusewire.choosing.quiet import CallWatch
 from fusewire.errors import StoreError
+from fusewire.runtime.ranks import is_below
 from fusewire.system.processes import scheduled
 
 # A sample is the median of the calls that fit into this many seconds, and of at least one.
@@ -41,6 +42,8 @@ _HOPELESS, _LEAD = 1.5, 1.02
 _FIRST, _CLEAR, _MOST_ROUNDS = 3, 7, 25
 # Contenders this close to the leader reach the final, up to this number.
 CLOSE, _FINALISTS = 1.15, 3
+# The share of the time that a second final may take beyond the end.
+_REMATCH = 0.2
 AGAIN = "again"
 
 
@@ -86,6 +89,20 @@ class Comparison:
     ties: tuple[str, ...]
     noise: float
     rounds: int
+
+    def is_faster(self, name: str, than: str, most_noise: float) -> bool:
+        """Tell whether one is faster: beyond the intervals, or in pairs by more than the noise.
+
+        Noise above ``most_noise`` counts as that.
+        """
+        one, other = self.timings[name], self.timings[than]
+        limit = 1 + min(self.noise, most_noise)
+        return is_below(one.interval, other.interval) or self.lead(name, than) > limit
+
+    def lead(self, name: str, over: str) -> float:
+        """Return how many times as fast as another one is, by the median of pairs."""
+        pairs = zip(self.timings[over].samples, self.timings[name].samples, strict=False)
+        return statistics.median(slow / fast for slow, fast in pairs)
 
     def without(self, name: str) -> Comparison | None:
         """Return the comparison of the other contenders; None if there are none."""
@@ -175,21 +192,44 @@ def compare(
     close_ones = [name for name in names if timings[name].median <= limit]
     close_ones.sort(key=lambda name: timings[name].median)
     finalists = [name for name in names if name in close_ones[:_FINALISTS]]
-    final = _Rounds({**{n: contenders[n] for n in finalists}, AGAIN: contenders[best]}, heats.calls)
+    final = _final(contenders, heats.calls, finalists, best, end, progress)
+    timings = {**timings, **final.timings}
+    # The machine may have slowed down since the heats: who seems faster now was timed before.
+    ahead = [n for n in names if is_below(timings[n].interval, timings[final.fastest].interval)]
+    if ahead:
+        again = max(end, time.monotonic() + seconds * _REMATCH)
+        finalists = [name for name in names if name in (*finalists, *ahead)]
+        final = _final(contenders, heats.calls, finalists, best, again, progress)
+    return replace(final, timings={**timings, **final.timings})
+
+
+def _final(
+    contenders: Mapping[str, Contender],
+    calls: Mapping[str, int],
+    finalists: Sequence[str],
+    best: str,
+    end: float,
+    progress: Callable[[str], None],
+) -> Comparison:
+    """Time the finalists, and the best of the heats also against itself."""
+    final = _Rounds({**{n: contenders[n] for n in finalists}, AGAIN: contenders[best]}, calls)
     final.go([*finalists, AGAIN], end, progress, keep=(best, AGAIN))
-    final_timings = final.timings()
-    fastest = min(finalists, key=lambda name: final_timings[name].median)
+    timings = final.timings()
+    fastest = min(finalists, key=lambda name: timings[name].median)
     noise = max(final.noise(best), 0.0 if final.rounds >= _FIRST else _FEW_NOISE)
     ties = [n for n in finalists if n != fastest and not final.is_behind(n, fastest, noise)]
-    final_timings.pop(AGAIN)
+    timings.pop(AGAIN)
     # Among ties, the preferred one wins if its median is about as low. On a noisy machine most
     # contenders tie, and the fastest is the better guess.
-    limit = _LEAD * final_timings[fastest].median
+    limit, least = _LEAD * timings[fastest].median, timings[fastest].interval
+    preferred = [n for n in ties if timings[n].median <= limit]
     chosen = next(
-        n for n in names if n == fastest or (n in ties and final_timings[n].median <= limit)
+        n
+        for n in finalists
+        if n == fastest or (n in preferred and not is_below(least, timings[n].interval))
     )
     others = tuple(name for name in finalists if name != chosen and name in (fastest, *ties))
-    return Comparison({**timings, **final_timings}, chosen, others, noise, final.rounds)
+    return Comparison(timings, chosen, others, noise, final.rounds)
 
 
 class _Rounds:
@@ -289,7 +329,7 @@ class _Rounds:
                     break
         attempt = 0
         while True:
-            self._settle()
+            settle(contender.pid() for contender in self._contenders.values())
             pid, watch = contender.pid(), contender.watch
             mark = 0 if watch is None else watch.mark()
             before, start = scheduled(pid), time.perf_counter()
@@ -304,17 +344,19 @@ class _Rounds:
             attempt += 1
             self._disturbed[name] += 1
 
-    def _settle(self) -> None:
-        """Wait until all of the processes are idle."""
-        pids = {contender.pid() for contender in self._contenders.values()} - {None}
-        end = time.monotonic() + _SETTLES
-        before = [scheduled(pid).ran for pid in pids]
-        while time.monotonic() < end:
-            time.sleep(_TICK)
-            now = [scheduled(pid).ran for pid in pids]
-            if all(b - a < _TICK / 8 for a, b in zip(before, now, strict=True)):
-                return
-            before = now
+
+def settle(pids: Iterable[int | None]) -> bool:
+    """Wait until all of the processes are idle, for a quarter of a second; return whether."""
+    known = set(pids) - {None}
+    end = time.monotonic() + _SETTLES
+    before = [scheduled(pid).ran for pid in known]
+    while time.monotonic() < end:
+        time.sleep(_TICK)
+        now = [scheduled(pid).ran for pid in known]
+        if all(b - a < _TICK / 8 for a, b in zip(before, now, strict=True)):
+            return True
+        before = now
+    return False
 
 
 def _per_call(seconds: Sequence[float], wall: float) -> float:

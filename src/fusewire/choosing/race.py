@@ -47,6 +47,7 @@ from fusewire.planning.candidates import Candidate, Unfit
 from fusewire.planning.target import Target
 from fusewire.runtime.finite import LOST_INSIDE
 from fusewire.runtime.fitting import is_fitted
+from fusewire.runtime.ranks import ORDER, is_below
 from fusewire.runtime.regions import shape_of
 from fusewire.runtime.why import Tried
 from fusewire.trials.trial import CandidateTrial, TrialRunner
@@ -78,6 +79,8 @@ _OPENED = 3.0
 _ALONE = 0.5
 # Seconds for timing when the budget is used up, and how exact the clock of a deadline is.
 _SHORTEST, _CLOCK = 0.5, 0.1
+# The most candidates that are judged besides the chosen one since they may be as fast.
+_MOST_CLOSE = 2
 # The most nodes that a sentence lists.
 _LISTED = 4
 Progress = Callable[[str, float], None]
@@ -106,6 +109,8 @@ class RaceResult:
     is_function: bool = False
     # What the budget left out; None if it left out nothing.
     coverage: Coverage | None = None
+    # Right candidates that the race does not tell from the chosen one, the fastest first.
+    rivals: tuple[Candidate, ...] = ()
     # The name of what the chosen candidate runs at sizes that it was not compiled for, if any.
     opened: str = ""
 
@@ -222,6 +227,8 @@ class Race:
             best = self._fastest_right(self._compare())
         if self._is_thorough:
             self._check_rest()
+        elif best is not None:
+            self._check_close(best)
         return self._result(best)
 
     def _try_all(self, candidates: Iterable[Candidate | Unfit]) -> None:
@@ -349,6 +356,16 @@ class Race:
             elif self._rows[name].status not in ORDER:
                 self._rows[name] = replace(self._rows[name], seconds=None, low=None, high=None)
 
+    def _check_close(self, comparison: Comparison) -> None:
+        """Judge the next candidates that may be as fast as the chosen one, while there is time."""
+        timings = comparison.timings
+        least = timings[comparison.fastest].interval
+        close = [n for n in timings if not is_below(least, timings[n].interval)]
+        for name in sorted(close, key=lambda name: timings[name].median)[: _MOST_CLOSE + 1]:
+            is_due = name not in self._judged and not self._is_fitted(self._trials[name].candidate)
+            if is_due and len(timings[name].samples) > 1 and left_until(self._budget.judging_ends):
+                self._check(name)
+
     def _first_run(self, name: str) -> float:
         return self._trials[name].contact.metrics.get("run_seconds", 0.0)
 
@@ -429,7 +446,7 @@ class Race:
             return True
         found = "not tried." if row is None else f"{row.status}. {row.reason}".rstrip()
         reason = f"Other sizes would run {opened.name}, which is {found}"
-        self._rows[name] = replace(self._rows[name], reason=reason)
+        self._rows[name] = replace(self._rows[name], reason=reason, is_barred=True)
         return False
 
     def _is_fitted(self, candidate: Candidate) -> bool:
@@ -463,8 +480,7 @@ class Race:
         if not self._is_reduced(fastest) or not exact:
             return False
         best = min(exact, key=lambda name: exact[name].median)
-        lead = exact[best].median / comparison.timings[fastest].median
-        if lead > 1 + min(comparison.noise, _MOST_NOISE):
+        if comparison.is_faster(fastest, best, _MOST_NOISE):
             return False
         reason = f"It is not faster than {best} by more than the noise, and less accurate."
         self._rows[fastest] = replace(self._rows[fastest], reason=reason)
@@ -532,7 +548,7 @@ class Race:
             reason = (
                 f"It holds {count:,} bytes at once, and memory_limit is {self._memory_limit:,}."
             )
-            self._rows[name] = replace(self._rows[name], reason=reason, is_over_limit=True)
+            self._rows[name] = replace(self._rows[name], reason=reason, is_barred=True)
 
     def _trial(self, candidate: Candidate, seconds: float) -> CandidateTrial:
         """Run a candidate in a child; what took long to compile is recorded, and not made again."""
@@ -787,10 +803,6 @@ class Race:
                 f"plan, {fastest}, needs {self._bytes[fastest]:,} bytes at once, and {chosen} "
                 f"{self._bytes[chosen]:,}."
             )
-
-
-# Judged answers come before unjudged ones; any other status means that there is no answer.
-ORDER = {"right": 0, "cannot say": 0, "not judged": 1}
 
 
 def _finite(error: Deviation) -> dict[str, Any]:

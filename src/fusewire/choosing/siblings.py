@@ -17,12 +17,13 @@ from functools import cached_property
 from typing import Any
 
 from fusewire.choosing.placing import PlacedSearch
-from fusewire.choosing.race import ORDER, RaceResult, is_plain
+from fusewire.choosing.race import RaceResult, is_plain
 from fusewire.ir.hash import structural_hash
 from fusewire.ir.types import type_symbols
 from fusewire.planning.candidates import Candidate
 from fusewire.planning.segments import weight
 from fusewire.records.entries import Records
+from fusewire.runtime.ranks import ORDER
 from fusewire.runtime.why import Tried
 from fusewire.store.key import Key
 

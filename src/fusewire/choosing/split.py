@@ -20,7 +20,7 @@ import numpy as np
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.measure import Comparison, Timing
 from fusewire.choosing.placing import PlacedSearch
-from fusewire.choosing.race import ORDER, Race, RaceResult, is_plain, lead, unbeaten
+from fusewire.choosing.race import Race, RaceResult, is_plain, lead, unbeaten
 from fusewire.choosing.tune import drawn
 from fusewire.errors import FusewireError, NoneRightError
 from fusewire.ir.graph import HostValue, Node, Value
@@ -31,6 +31,7 @@ from fusewire.planning.segments import Segment
 from fusewire.planning.target import Target
 from fusewire.planning.work import works
 from fusewire.records.entries import Records
+from fusewire.runtime.ranks import ORDER
 
 # The most engines, and plans that are raced whole.
 _ENGINES, _FINALISTS = 3, 3

@@ -18,7 +18,7 @@ import numpy as np
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge
 from fusewire.choosing.measure import CLOSE
-from fusewire.choosing.race import ORDER, Progress, Race, RaceResult, lead
+from fusewire.choosing.race import Progress, Race, RaceResult, lead
 from fusewire.contract.backend import Config, Fact
 from fusewire.contract.tuning import TUNED, Piece, Tuner, written
 from fusewire.errors import FusewireError, NoneRightError
@@ -33,6 +33,7 @@ from fusewire.planning.target import Target
 from fusewire.process.guard import described, guarded
 from fusewire.records.entries import Records
 from fusewire.records.tunings import TunedKernel, keep, recall
+from fusewire.runtime.ranks import ORDER
 from fusewire.runtime.why import Tried
 from fusewire.trials.trial import TrialRunner
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from fusewire.cli.advice import for_commands
 from fusewire.cli.ranking import summary
 from fusewire.errors import visible
-from fusewire.runtime.report import COLUMNS, Row, candidates, cells, heads, unit_of
+from fusewire.runtime.report import COLUMNS, Row, candidates, cells, heads, shown, unit_of
 
 # Longer reasons are truncated; --json has all of them.
 _LONGEST = 240
@@ -41,14 +41,17 @@ def sheet(report: Row, *, is_wide: bool = False) -> RenderableType:
 def markdown(report: Row) -> str:
     """Write a whole report as Markdown."""
     rows, (_, factor) = report["rows"], unit_of(report["rows"])
-    lines = [heads(rows), ["---" if x.align == "left" else "---:" for x in COLUMNS]]
+    names, places = heads(rows), shown(rows)
+    rules = ["---" if COLUMNS[n].align == "left" else "---:" for n in places]
+    lines = [[names[n] for n in places], rules]
     for row in rows:
-        first, *rest = (text.replace("|", "\\|") for text in cells(row, factor))
+        texts = cells(row, factor)
+        first, *rest = (texts[n].replace("|", "\\|") for n in places)
         lines.append([f"**{first}**" if row["is_chosen"] else first, *rest])
-    shown = [f"| {' | '.join(line)} |" for line in lines]
+    table = [f"| {' | '.join(line)} |" for line in lines]
     notes = [f"- {name}: {line}" for name, line in remarks(report)]
     said = " ".join(summary(report))
-    return "\n".join([f"**{title(report)}**", "", said, "", *shown, "", *notes])
+    return "\n".join([f"**{title(report)}**", "", said, "", *table, "", *notes])
 
 
 def remarks(report: Row) -> Iterator[tuple[str, str]]:

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from fusewire.choosing.budget import Coverage
 from fusewire.cli.advice import for_commands
+from fusewire.runtime.ranks import ORDER, is_below, open_sentence
 from fusewire.runtime.report import Row, named, seconds
-
-# Above this noise, an order would be chance.
-BUSY = 0.25
 
 
 def summary(report: Row) -> Iterator[str]:
@@ -23,9 +21,8 @@ def summary(report: Row) -> Iterator[str]:
         yield "No engine gives a right answer."
     elif len(rows) == 1:
         yield f"{named(chosen)} is the only one that ran: {seconds(chosen['seconds'])} per call."
-    elif (report["noise"] or 0.0) > BUSY:
-        noise = f"{report['noise']:.0%}" if report["noise"] <= 1 else "above 100%"
-        yield (f"The machine is too busy to rank them (noise {noise}). {named(chosen)} is used.")
+    elif sentence := open_sentence(rows):
+        yield sentence
     else:
         yield _ranked(chosen, _rivals(chosen, rows), report["noise"] or 0.0)
     yield f"{covered(report)} {_conditions(report)}".strip()
@@ -34,11 +31,13 @@ def summary(report: Row) -> Iterator[str]:
 def _rivals(chosen: Row, rows: Sequence[Row]) -> list[Row]:
     """Return the best candidate of each other engine; of the same engine, if there is no other."""
     best: dict[str, Row] = {}
-    for row in sorted(rows, key=lambda row: float(row["seconds"])):
-        if row is not chosen and row["status"] in ("right", "cannot say", "not judged"):
+    usable = [row for row in rows if row["status"] in ORDER and not row["is_barred"]]
+    for row in sorted(usable, key=lambda row: float(row["seconds"])):
+        if row is not chosen:
             best.setdefault(row["backend"], row)
-    others = [row for backend, row in best.items() if backend != chosen["backend"]]
-    return others or [*best.values()]
+    quicker = [row for row in best.values() if row["seconds"] < chosen["seconds"]]
+    others = [row for row in best.values() if row["backend"] != chosen["backend"]]
+    return [row for row in best.values() if row in quicker or row in others] or [*best.values()]
 
 
 def _ranked(chosen: Row, rivals: Sequence[Row], noise: float) -> str:
@@ -53,7 +52,7 @@ def _ranked(chosen: Row, rivals: Sequence[Row], noise: float) -> str:
             if times <= 1 + noise:
                 return f"One sample does not tell {_listed([named(chosen), named(rival)])} apart."
             slower = slower or f"{times:.1f} times faster than {named(rival)} (one sample)"
-        elif times - spread <= 1 or times <= 1 + noise:
+        elif not is_below(*((row["low"], row["high"]) for row in (chosen, rival))):
             ties.append(named(rival))
         elif not slower:
             slower = f"{times:.2f} ± {spread:.2f} times faster than {named(rival)}"
@@ -90,7 +89,7 @@ def covered(report: Row) -> str:
 def _conditions(report: Row) -> str:
     load, cores = report.get("load"), report["machine"]["cores"]
     noise = report["noise"]
-    said = [f"noise {noise:.0%}"] if noise is not None and noise <= BUSY else []
+    said = [f"noise {noise:.0%}" if noise <= 1 else "noise above 100%"] if noise is not None else []
     if load is not None:
         busy = f"load {load['before']:.1f} before, {load['during']:.1f} during"
         said.append(f"{busy} on {_count(cores, 'core')}")

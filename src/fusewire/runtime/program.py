@@ -360,7 +360,8 @@ class Program:
     def state(self) -> State:
         """How far the program is: "serving-first", "comparing" or "settled".
 
-        Until it has been called, and until engines are compared, it is "serving-first". A settled
+        Until it has been called, and until engines are compared, it is "serving-first"; it stays so
+        if the chosen plan is beaten in its own table, as ``why()`` then says first. A settled
         program keeps its plan. With ``level="recall"`` it is always "settled": nothing is compared.
         """
         if not self._compares:

@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from fusewire.errors import visible
+from fusewire.runtime.ranks import open_sentence
 from fusewire.tables import Column, Sheet, styled
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ COLUMNS = (
     Column("median", align="right"),
     Column("±", align="right"),
     Column("ratio", align="right"),
+    Column("here", align="right"),
+    Column("here ±", align="right"),
     Column("verdict"),
     Column("compile", "extra", "right"),
     Column("memory", "extra", "right"),
@@ -52,7 +55,8 @@ def digits(number: float) -> str:
 
 def unit_of(rows: Sequence[Row]) -> tuple[str, float]:
     """Return the unit that suits the shortest time, and how many of it make a second."""
-    least = min((row["seconds"] for row in rows if row["seconds"] is not None), default=1e-3)
+    times = [row.get(name) for row in rows for name in ("seconds", "here")]
+    least = min((time for time in times if time is not None), default=1e-3)
     return next((name, factor) for bound, name, factor in _UNITS if least >= bound)
 
 
@@ -77,7 +81,13 @@ def _seconds(row: Row) -> float:
 def heads(rows: Sequence[Row]) -> list[str]:
     """Return the names of the columns, with the unit of the median."""
     unit, _ = unit_of(rows)
-    return [f"median, {unit}" if x.name == "median" else x.name for x in COLUMNS]
+    return [f"{x.name}, {unit}" if x.name in ("median", "here") else x.name for x in COLUMNS]
+
+
+def shown(rows: Sequence[Row]) -> list[int]:
+    """List the places of the columns to show: those of a duel only if there was one."""
+    has_duel = any(row.get("here") is not None for row in rows)
+    return [n for n, x in enumerate(COLUMNS) if has_duel or x.name not in ("here", "here ±")]
 
 
 def cells(row: Row, factor: float) -> list[str]:
@@ -85,17 +95,26 @@ def cells(row: Row, factor: float) -> list[str]:
     memory, compiling, error = row["memory_bytes"], row["compile_seconds"], row["error"]
     low, high, median = row["low"], row["high"], row["seconds"]
     has_interval = median is not None and low is not None and high is not None
+    here, ends = row.get("here"), (row.get("here_low"), row.get("here_high"))
     return [
         named(row),
         "-" if median is None else digits(median * factor),
-        f"{(high - low) / 2 / median:.0%}" if has_interval and median else "-",
+        _half(median, low, high),
         "-" if row["ratio"] is None else digits(row["ratio"]),
+        "-" if here is None else digits(here * factor),
+        _half(here, *ends),
         verdict(row),
         "-" if compiling is None else f"{digits(compiling)} s",
         "-" if memory is None else f"{memory / 1e6:,.0f} MB",
         "-" if error is None else digits(error),
         f"{digits(low * factor)} - {digits(high * factor)}" if has_interval else "-",
     ]
+
+
+def _half(median: float | None, low: float | None, high: float | None) -> str:
+    """Write half of an interval as a share of the median."""
+    has_interval = median and low is not None and high is not None
+    return f"{(high - low) / 2 / median:.0%}" if has_interval else "-"  # type: ignore[operator]
 
 
 def verdict(row: Row) -> str:
@@ -112,14 +131,16 @@ def named(row: Row) -> str:
 def candidates(rows: Sequence[Row], title: str = "", *, is_wide: bool = False) -> Sheet:
     """Lay out candidates as a table, with the chosen one marked."""
     _, factor = unit_of(rows)
-    columns = [Column(name, x.role, x.align) for name, x in zip(heads(rows), COLUMNS, strict=True)]
+    names, places = heads(rows), shown(rows)
+    columns = [Column(names[n], COLUMNS[n].role, COLUMNS[n].align) for n in places]
     sheet = Sheet("", *columns, title=title, is_wide=is_wide)
     place = [x.name for x in COLUMNS].index("verdict")
     for row in rows:
         texts: list[Any] = cells(row, factor)
         texts[place] = styled(texts[place], COLOURS.get(row["status"], "bright_black"))
         style = "bold" if row["is_chosen"] else "" if row["status"] == "right" else "bright_black"
-        sheet.add(styled(">" if row["is_chosen"] else "", "green"), *texts, style=style)
+        mark = styled(">" if row["is_chosen"] else "", "green")
+        sheet.add(mark, *(texts[n] for n in places), style=style)
     return sheet
 
 
@@ -200,14 +221,21 @@ def text(why: Why) -> str:
     for sheet in sheets(why):
         sheet.has_option = False
         tables.append(sheet.to_text())
-    return "\n\n".join([f"Runs on {summary(why)}", *tables, *map(visible, remarks(why))])
+    first = f"{opening(why)} Runs on {summary(why)}".lstrip()
+    return "\n\n".join([first, *tables, *map(visible, remarks(why))])
+
+
+def opening(why: Why) -> str:
+    """Return the sentence that comes before all others: what is used is beaten; or ""."""
+    return visible(open_sentence([asdict(row) for row in why.tried]))
 
 
 def html(why: Why) -> str:
     """Write tables and notes as HTML, with every text escaped and nothing loaded from elsewhere."""
     notes = "".join(f"<p>{escape(visible(note))}</p>" for note in remarks(why))
     tables = "".join(sheet.to_html() for sheet in sheets(why))
-    return f"<div><p>Runs on <b>{escape(visible(summary(why)))}</b></p>{tables}{notes}</div>"
+    where = f"Runs on <b>{escape(visible(summary(why)))}</b>"
+    return f"<div><p>{escape(opening(why))} {where}</p>{tables}{notes}</div>"
 
 
 def program_html(program: Program | ModuleProgram) -> str:

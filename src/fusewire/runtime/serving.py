@@ -208,6 +208,28 @@ class ServingRunner:
         self._end()
 
 
+@final
+class OpenDecision:
+    """What serves is beaten in the table of its own comparison: the next process decides again."""
+
+    state: State = "serving-first"
+    is_attached = True
+
+    def attach(self, swap: Callable[[Any, Entry], None]) -> None:
+        """Nothing is swapped any more."""
+
+    def around(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
+        """Make a call as it is."""
+        return call(*arguments)
+
+    def wait(self, timeout: float | None) -> bool:
+        """Return at once: this process does not settle it."""
+        return False
+
+    def cancel(self) -> None:
+        """Nothing is under way."""
+
+
 def _copied(value: HostValue) -> HostValue:
     if isinstance(value, list):
         return [_copied(item) for item in value]

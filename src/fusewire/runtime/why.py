@@ -107,16 +107,18 @@ class Tried:
     ``status`` is "right", "inaccurate", "doubtful", "wrong", "cannot say" or "not judged" if it
     ran; otherwise
     "refused", "killed", "not started", "quarantined", "not tried", or "left out" if its engine
-    compiles for longer than a quick search takes. ``seconds`` is the median, which lies between
-    ``low`` and ``high`` with 95% confidence; they are None after one sample. ``error`` is the worst
-    error divided by the tolerance. ``backend`` is that of its first engine, and ``engines`` names
+    compiles for longer than a quick search takes. ``seconds`` is the median of the race, in a
+    child, which lies between ``low`` and ``high`` with 95% confidence; they are None after one
+    sample. ``here`` is that of the latest duel, in the process of the program: the user's own
+    function has no other. Only times of one kind are compared. ``error`` is the worst error divided
+    by the tolerance. ``backend`` is that of its first engine, and ``engines`` names
     all. ``elsewhere`` counts the nodes on data that the fallback runs;
     ``elsewhere_why`` is the reason of the first. ``cache`` is "hit" for a recalled result.
     ``tuned`` lists the kernels of level 3, with their configurations and speedups. One that
     ``is_reduced`` computes in less than the model's own dtypes, and is right if that is accurate
     enough for the user: ``deviations`` has its largest error on each set of inputs, and 99.9% of
     other inputs stay within ``expected_error``; see ``fusewire.numerics.deviation``. One that
-    ``is_over_limit`` holds more bytes at once than ``memory_limit``, and cannot be chosen.
+    ``is_barred`` cannot be chosen, whatever its time and status: ``reason`` says why.
     """
 
     name: str
@@ -146,7 +148,10 @@ class Tried:
     is_reduced: bool = False
     deviations: Sequence[Mapping[str, Any]] = ()
     expected_error: float | None = None
-    is_over_limit: bool = False
+    is_barred: bool = False
+    here: float | None = None
+    here_low: float | None = None
+    here_high: float | None = None
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def changes(tried: Sequence[Tried]) -> Iterator[PlanChange]:
     usable = [x for x in tried if x.seconds and x.status in ("right", _UNJUDGED, chosen.status)]
     for engine in engines_of(chosen):
         left = [x for x in usable if engine not in engines_of(x)]
-        best = _quickest([x for x in left if not x.is_over_limit])
+        best = _quickest([x for x in left if not x.is_barred])
         if best is not None:
             yield _compared(engine, chosen, best)
         else:
