@@ -3,15 +3,17 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.choosing.duel import MOST_SECONDS, beats, duel
+from fusewire.choosing.duel import MOST_SECONDS, beats, duel, with_times
 from fusewire.choosing.measure import Comparison, Timing
 from fusewire.records.function_code import function_digest
+from fusewire.runtime.why import Tried
 from fusewire.system.processes import Scheduled
 from tests.staged import Clock
 
@@ -214,6 +216,34 @@ def test_choice_is_recalled_for_the_same_code_only(monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(pytest.fail.Exception, match="raced"):
         rows(same_graph, budget_seconds=4)
+
+
+@pytest.mark.usefixtures("store")
+def test_choice_that_its_table_shows_beaten_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is used, it says so first, and the next process compares again."""
+    raced: list[str] = []
+
+    def contradicting(tried: Any, comparison: Any, chosen: str) -> tuple[Tried, ...]:
+        raced.append(chosen)
+        rows = with_times(tried, comparison, chosen)
+        return tuple(
+            replace(row, here=1e-9, here_low=1e-9, here_high=1e-9)
+            if row.seconds is not None and not row.is_chosen
+            else row
+            for row in rows
+        )
+
+    monkeypatch.setattr("fusewire.choosing.decide.with_times", contradicting)
+    for count in (1, 2):
+        options: Any = {"start": "measured", "fallback": "allow", "budget_seconds": 4}
+        with fw.compile(quick, **options) as program:
+            np.testing.assert_allclose(program(X), quick(X))
+            assert raced == ["your function"] * count
+            assert program.state == "serving-first"
+            assert not program.wait()
+            assert str(program.why()).startswith("Not settled: your function is used, and ")
+    with pytest.raises(fw.errors.NotRecalledError), fw.compile(quick, level="recall") as program:
+        program(X)
 
 
 def helper(x: Any) -> Any:

@@ -175,6 +175,21 @@ def test_row_that_is_beaten_in_its_own_table_is_said_first() -> None:
         assert next(said) == "Not settled: a is used, and b was faster in a comparison."
 
 
+def test_times_of_a_duel_are_columns_of_their_own() -> None:
+    here = {"here": 2.5e-3, "here_low": 2.4e-3, "here_high": 2.6e-3}
+    rows = [row("openvino nan=engine sizes=fitted", 1e-3, **here), row("onnxruntime", 2e-3)]
+    rows += [row("your function", None, **here | {"here": 2e-3}, is_chosen=True)]
+    shown = candidates(with_ratios(rows))
+    lines = shown.to_text(80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split("  ")[-1].strip() == "verdict"
+    assert "here, ms" in lines[0]
+    function = next(line.split() for line in lines if "your function" in line)
+    assert function[:7] == [">", "your", "function", "-", "-", "-", "2.00"]
+    assert "4%" in shown.to_text(200)
+    assert "here" not in candidates(with_ratios(rows[1:2])).to_text(200)
+
+
 def test_row_that_ties_from_the_top_of_the_table_is_named() -> None:
     rows = row("a file", 1e-3), row("a expanded", 1.01e-3, is_chosen=True), row("b", 2e-3)
     first, _ = summary(report(*rows))

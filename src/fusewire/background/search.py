@@ -301,6 +301,7 @@ class BackgroundSearch:
         for rival in rivals.values():
             if rival is not winner:
                 rival.entry.runner.close()
+        self._proposed = None if winner is None else winner.entry
         if winner is not None:
             self._kept = _plan_of(winner)
             details = NotedDetails(winner.entry.details, (), tried)

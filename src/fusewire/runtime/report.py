@@ -32,7 +32,7 @@ COLUMNS = (
     Column("±", align="right"),
     Column("ratio", align="right"),
     Column("here", align="right"),
-    Column("here ±", align="right"),
+    Column("here ±", "extra", "right"),
     Column("verdict"),
     Column("compile", "extra", "right"),
     Column("memory", "extra", "right"),

@@ -118,7 +118,8 @@ class Tried:
     ``is_reduced`` computes in less than the model's own dtypes, and is right if that is accurate
     enough for the user: ``deviations`` has its largest error on each set of inputs, and 99.9% of
     other inputs stay within ``expected_error``; see ``fusewire.numerics.deviation``. One that
-    ``is_barred`` cannot be chosen, whatever its time and status: ``reason`` says why.
+    ``is_barred`` cannot be chosen, whatever its time and status: it holds more than
+    ``memory_limit``, is not right at other sizes, or a backend was asked for by name.
     """
 
     name: str
