@@ -83,7 +83,8 @@ def _axis(dim: Dim) -> Interval:
 
 
 def _any(operands: Operands) -> Interval:
-    return int64.range
+    low, high = int64.range
+    return int(low), int(high)
 
 
 def _rows(operands: Operands) -> Interval:

@@ -193,9 +193,11 @@ class EntryChecks:
         """
         own = [*values]
         for place in self._places:
-            array = own[place]
-            is_small = type(array) is ndarray and array.nbytes < LARGE
-            own[place] = array.copy() if is_small else own_copy(array)
+            value = own[place]
+            if type(value) is ndarray and value.nbytes < LARGE:
+                own[place] = value.copy()
+            else:
+                own[place] = own_copy(value)
         self._checks.check(own)
         return own
 
