@@ -1,8 +1,9 @@
 """Ranges of integer elements, as ops declare them for their outputs.
 
 An op's ``value_range`` is given the node, one of its outputs and the ranges of its operands, None
-where one is not known; ``fusewire.rewrite.ranges`` follows them through a graph. A size, and a
-product of sizes, is taken to fit int32: no engine on one machine holds a larger tensor.
+where one is not known; ``fusewire.rewrite.ranges`` follows them through a graph. The arithmetic is
+exact: what leaves a dtype is seen to. A size may be larger than any memory, of a tensor with
+another axis that is empty.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from typing import Any, TypeAlias
 from fusewire.ir.dims import Dim, size
 from fusewire.ir.graph import Node, Value
 
+# The largest int32.
 MOST = 2**31 - 1
+# The longest axis: sums of two such sizes fit int64.
+LONGEST = 2**62 - 1
 
 
 @dataclass(frozen=True)
 class Range:
-    """Smallest and largest number; ``is_size`` where products of it are still sizes."""
+    """Smallest and largest number; ``is_size`` for what is made of sizes, places and counts."""
 
     low: int
     high: int
@@ -39,7 +43,8 @@ class Range:
         return Range(min(self.low, other.low), max(self.high, other.high), size)
 
 
-SIZE = Range(0, MOST, True)
+# A size, or a place, along an axis of unknown length.
+SIZE = Range(0, LONGEST, True)
 Known: TypeAlias = Sequence[Range | None]
 ValueRange: TypeAlias = Callable[[Node, Value, Known], Range | None]
 
@@ -65,21 +70,18 @@ def _corners(function: Callable[[int, int], int]) -> Callable[[Range, Range], Ra
 
 
 def _sum(x: Range, y: Range) -> Range:
-    if x.is_size and y.is_size:
-        return Range(x.low + y.low, min(x.high + y.high, MOST), True)
-    return Range(x.low + y.low, x.high + y.high)
+    return Range(x.low + y.low, x.high + y.high, x.is_size and y.is_size)
 
 
 def _product(x: Range, y: Range) -> Range:
-    if x.is_size and y.is_size:
-        return Range(0, min(x.high * y.high, MOST), True)
-    return _corners(lambda a, b: a * b)(x, y)
+    found = _corners(lambda a, b: a * b)(x, y)
+    return Range(found.low, found.high, x.is_size and y.is_size)
 
 
 def _quotient(x: Range, y: Range) -> Range:
     """No quotient is further from 0 than the dividend; those of sizes are sizes."""
     if x.low >= 0 and y.low >= 0:
-        return Range(0, x.high, x.is_size)
+        return Range(0, x.high // max(y.low, 1), x.is_size)
     most = max(abs(x.low), abs(x.high))
     return Range(-most, most)
 
@@ -212,6 +214,13 @@ def chosen(node: Node, output: Value, known: Known) -> Range | None:
     return known[1].join(known[2]) if known[1] and known[2] else None
 
 
+def written(node: Node, output: Value, known: Known) -> Range | None:
+    """Elements of the first operand and the third, unless they are added or multiplied."""
+    if node.attrs["reduction"] in ("add", "multiply") or known[0] is None or known[2] is None:
+        return None
+    return known[0].join(known[2])
+
+
 def extremes(node: Node, output: Value, known: Known) -> Range | None:
     """Extremes over an axis; of nothing they are those of the dtype."""
     shape = node.operands[0].tensor.shape
@@ -223,11 +232,21 @@ def totals(node: Node, output: Value, known: Known) -> Range | None:
     shape, term = node.operands[0].tensor.shape, known[0]
     axes: Any = node.attrs["axes"] if "axes" in node.attrs else (node.attrs["axis"],)
     terms = size(shape if axes is None else [shape[axis] for axis in axes])
-    if term is None or not isinstance(terms, int):
+    if term is None:
         return None
+    if not isinstance(terms, int):
+        # Flags are counted.
+        return Range(0, LONGEST) if term.within(0, 1) else None
     return Range(min(term.low * terms, 0), max(term.high * terms, 0))
 
 
 def sizes_multiplied(node: Node, output: Value, known: Known) -> Range | None:
-    """Products over an axis, of sizes alone."""
-    return SIZE if known[0] and known[0].is_size else None
+    """Products over axes, of sizes alone."""
+    axes: Any = node.attrs["axes"]
+    shape = node.operands[0].tensor.shape
+    factors = size(shape if axes is None else [shape[axis] for axis in axes])
+    if known[0] is None or not known[0].is_size:
+        return None
+    # Without a number of factors, too large for any dtype.
+    high = max(known[0].high, 1) ** factors if isinstance(factors, int) else 2**64
+    return Range(0, high, True)

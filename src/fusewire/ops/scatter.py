@@ -11,6 +11,7 @@ from fusewire.dtypes import NUMERIC, REAL, int64
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType, Type
+from fusewire.ops import ranges
 from fusewire.ops.conversion import cast
 from fusewire.ops.creation import iota
 from fusewire.ops.declare import LINEAR, Family, Kind, Op, Trait
@@ -65,6 +66,7 @@ def _scatter(name: str, rule: Any, **fields: Any) -> Op[Value]:
         tolerance=LINEAR,
         traits=(Trait.READS_ONCE, Trait.REPLACES),
         index_operands=("indices",),
+        value_range=ranges.written,
         flops=flops,
         lacks={"scalar": "a scalar has no axis to index"},
         **fields,

@@ -38,7 +38,7 @@ def carried(node: Node, body: Graph, known: Mapping[Value, Range]) -> dict[Value
         number = place - len(layout.leading)
         is_carried = number < layout.carries(node)
         end = body.outputs[layout.flags + number] if is_carried else value
-        # Sizes are only taken to be sizes: here, what is found must be so.
+        # What grows in each round is no size.
         found[value] = Range(known[operand].low, known[operand].high)
         if end is not value:
             ends[value] = end
@@ -54,10 +54,10 @@ def _after_rounds(
     found = {value: range_ for value, range_ in found.items() if value not in ends or value in few}
     needed = {node for value in few for node in steps[value]}
     nodes = [node for node in body.nodes if node in needed]
-    constants = constant_ranges(body, is_exact=True)
+    constants = constant_ranges(body)
     for _ in range(rounds):
         known = {**constants, **found}
-        follow(nodes, known, is_exact=True)
+        follow(nodes, known)
         after = {value: found[value].join(_end_range(ends[value], known)) for value in few}
         if all(after[value] == found[value] for value in few):
             break

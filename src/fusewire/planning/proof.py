@@ -87,7 +87,7 @@ class Prover:
 
     @cached_property
     def _ranges(self) -> Mapping[Value, Range]:
-        return ranges(self._graph, is_exact=True)
+        return ranges(self._graph)
 
     def _is_exact(self, value: Value, depth: int = 0) -> bool:
         """Tell whether no number on the way to a value can leave its dtype; facts ignore that."""

@@ -15,7 +15,7 @@ from fusewire.dtypes import DType
 from fusewire.ir.graph import Constant, Graph, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Trait
-from fusewire.ops.ranges import MOST, Known, Range
+from fusewire.ops.ranges import LONGEST, MOST, Known, Range
 from fusewire.ops.table import get_op
 
 # What makes whole numbers of whole numbers, besides ops that move them.
@@ -26,14 +26,14 @@ def ranges(
     graph: Graph,
     entering: Range | None = None,
     *,
-    is_exact: bool = False,
+    longest: int = LONGEST,
     given: Mapping[Value, Range] | None = None,
 ) -> Mapping[Value, Range]:
     """Find the range of every integer tensor of a graph; of bodies, nothing.
 
     ``entering`` is what the graph's inputs are taken to lie within, besides their dtypes, and
-    ``given`` what some are known to. With ``is_exact``, sums and products of sizes are not taken to
-    be sizes: they may leave their dtype.
+    ``given`` what some are known to. No axis is longer than ``longest``, and no place or count
+    larger.
     """
     known: dict[Value, Range] = {}
     for value in graph.inputs:
@@ -42,20 +42,19 @@ def ranges(
             limited = entering is not None and not whole.within(entering.low, entering.high)
             known[value] = entering if limited and entering is not None else whole
     known |= given or {}
-    known |= constant_ranges(graph, is_exact=is_exact)
-    follow(graph.nodes, known, is_exact=is_exact)
+    known |= constant_ranges(graph)
+    follow(graph.nodes, known, longest)
     return known
 
 
-def constant_ranges(graph: Graph, *, is_exact: bool = False) -> dict[Value, Range]:
+def constant_ranges(graph: Graph) -> dict[Value, Range]:
     """Find the ranges of the constants of a graph."""
     known: dict[Value, Range] = {}
     for value in graph.constants:
         if value.constant is None:
             continue
         if whole_range(value) is not None:
-            found = constant_range(value.constant)
-            known[value] = replace(found, is_size=False) if is_exact else found
+            known[value] = constant_range(value.constant)
         elif (most := _most_whole(value)) and value.tensor.size == 1:
             number = float(value.constant.array.reshape(()))
             if number.is_integer() and abs(number) <= most:
@@ -63,21 +62,26 @@ def constant_ranges(graph: Graph, *, is_exact: bool = False) -> dict[Value, Rang
     return known
 
 
-def follow(nodes: Sequence[Node], known: dict[Value, Range], *, is_exact: bool = False) -> None:
+def follow(nodes: Sequence[Node], known: dict[Value, Range], longest: int = LONGEST) -> None:
     """Add the ranges of what nodes make."""
     for node in nodes:
         operands = [None if v is None else known.get(v) for v in node.inputs]
         for value in node.outputs:
             whole = whole_range(value)
             if whole is not None:
-                told = _told(node, value, operands)
-                told = replace(told, is_size=False) if told and is_exact else told
-                known[value] = told if told and told.within(whole.low, whole.high) else whole
+                known[value] = _within_dtype(_told(node, value, operands, longest), whole)
             # Few floats are made of integers: the rest of a graph takes no time here.
             elif any(operands) and _makes_whole(node) and (most := _most_whole(value)):
-                told = _told(node, value, operands)
+                told = _told(node, value, operands, longest)
                 if told and told.within(-most, most):
                     known[value] = replace(told, is_size=False)
+
+
+def _within_dtype(told: Range | None, whole: Range) -> Range:
+    """Return a range, or all of the dtype where that may be left."""
+    if told is None or told.within(whole.low, whole.high):
+        return told or whole
+    return replace(whole, is_size=told.is_size)
 
 
 def _most_whole(value: Value) -> int:
@@ -110,10 +114,12 @@ def constant_range(constant: Constant) -> Range:
     return Range(low, high, low >= 0 and high <= MOST)
 
 
-def _told(node: Node, output: Value, operands: Known) -> Range | None:
+def _told(node: Node, output: Value, operands: Known, longest: int) -> Range | None:
     op = get_op(node.op)
     if op.value_range is not None:
-        return op.value_range(node, output, operands)
+        told = op.value_range(node, output, operands)
+        # As long as an axis, or as many as there are elements.
+        return replace(told, high=longest) if told and told.high == LONGEST else told
     return _moved(node, operands) if op.is_(Trait.MOVEMENT) else None
 
 

@@ -1,10 +1,10 @@
 """Whether an integer tensor is only ever an index or a shape, or carries data.
 
-Engines that hold 64-bit integers in 32 bits may take what is an index: a place that exists, or a
-size, fits. A value is an index if all its uses are operands that ops declare as indices, or
-movement and arithmetic that lead to nothing else. Arithmetic counts only where its operands are
-known to fit int32 once what enters the graph does (within ``ENTERING``, which an engine that
-narrows must check where it narrows): a product that overflows is no index any more.
+A value is an index if all its uses are operands that ops declare as indices, or movement and
+arithmetic that lead to nothing else. Arithmetic counts only where its operands are sizes, or known
+to fit int32 once what enters the graph does (within ``ENTERING``): a product that overflows is no
+index any more. A role says what a value is for, and not that it fits: see
+``fusewire.rewrite.narrowing``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal
 
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ops.declare import Trait
-from fusewire.ops.ranges import Range
+from fusewire.ops.ranges import MOST, Range
 from fusewire.ops.table import get_op
 from fusewire.rewrite.ranges import ranges, whole_range
 
@@ -33,7 +33,7 @@ def roles(graph: Graph) -> Mapping[Value, Role]:
 
 def _assign(graph: Graph, outputs: Sequence[Role], found: dict[Value, Role]) -> list[Role]:
     """Go from the outputs, whose roles are given, to the inputs; give the roles of those."""
-    known = ranges(graph, ENTERING)
+    known = ranges(graph, ENTERING, longest=MOST)
     uses: dict[Value, Role] = {}
 
     def use(value: Value, role: Role) -> None:
@@ -77,8 +77,8 @@ def _operand_roles(
         if name in op.index_operands and not counts:
             return "index"
         if counts:
-            fits = value is not None and value in known and known[value].fits_int32
-            return leads if fits else "data"
+            found = known.get(value) if value is not None else None
+            return leads if found and (found.fits_int32 or found.is_size) else "data"
         return leads if op.is_(Trait.MOVEMENT) else "data"
 
     return [role(name, value) for name, value in zip(names, node.inputs, strict=False)]

@@ -8,11 +8,11 @@ from typing import Any
 
 from fusewire.backends.openvino.api import openvino, ops
 from fusewire.backends.openvino.devices import block_of, counting, settings
-from fusewire.backends.openvino.edges import Told
+from fusewire.backends.openvino.edges import Border, Told
 from fusewire.backends.openvino.holding import Holding, index_operands
 from fusewire.backends.openvino.int8 import round_weights
 from fusewire.backends.openvino.scope import Scope
-from fusewire.contract.backend import CALIBRATED, ENGINE_NAN, EXACT_NODES, NAN, Fact, Role
+from fusewire.contract.backend import CALIBRATED, ENGINE_NAN, EXACT_NODES, NAN, Fact
 from fusewire.contract.region import nodes_at
 from fusewire.ir.graph import Array, Graph, Node, Value
 from fusewire.process.machine import features
@@ -77,11 +77,12 @@ def model_of(
     return openvino.Model(results, scope.parameters, holding.graph.name), scope.kept
 
 
-def told(holding: Holding) -> dict[Role, list[Told]]:
-    """Write down what the graph tells of its inputs and outputs."""
+def border_of(holding: Holding) -> Border:
+    """Write down what the graph tells of its inputs and outputs, and of the sizes in it."""
     graph, reach = holding.graph, (ENTERING.low, ENTERING.high)
-    inputs = [Told(holding.storage(v), _is_direct(holding, v), reach) for v in graph.inputs]
-    return {"input": inputs, "output": [Told(holding.storage(v)) for v in graph.outputs]}
+    inputs = (Told(holding.storage(v), _is_direct(holding, v), reach) for v in graph.inputs)
+    outputs = (Told(holding.storage(v)) for v in graph.outputs)
+    return Border(tuple(inputs), tuple(outputs), holding.narrowing.sizes)
 
 
 def _is_direct(holding: Holding, value: Value) -> bool:

@@ -5,9 +5,9 @@ Needs no graph: what was told of it once is enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from fusewire import dtypes
 from fusewire.backends.openvino.storage import LONG, Storage
 from fusewire.contract.backend import Slot
 from fusewire.errors import EngineRaised
-from fusewire.ir.dims import Shape
+from fusewire.ir.dims import Dim, Shape, Symbol, bind_alone, evaluate
 from fusewire.ir.graph import Array
 
 Show = Callable[[Array], Array]
@@ -55,6 +55,52 @@ class Told:
     storage: Storage
     is_direct: bool = False
     reach: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Border:
+    """What the graph tells of its inputs and outputs; ``sizes`` must fit int32 at every call."""
+
+    inputs: tuple[Told, ...]
+    outputs: tuple[Told, ...]
+    sizes: tuple[Dim, ...] = ()
+
+
+@final
+class SizeCheck:
+    """Sizes that the engine counts in 32 bits, looked at once for all calls with the same shapes.
+
+    An array without elements may have an axis of any size.
+    """
+
+    def __init__(self, inputs: Sequence[Edge], sizes: Sequence[Dim]) -> None:
+        self._inputs = inputs
+        self._sizes = sizes
+        self._fitting: set[tuple[tuple[int, ...], ...]] = set()
+
+    def check(self, arrays: Sequence[Array]) -> None:
+        """Raise EngineRaised if a size does not fit."""
+        shapes = tuple([x.shape for x in arrays])
+        if shapes in self._fitting:
+            return
+        bound: dict[Symbol, int] = {}
+        for edge, shape in zip(self._inputs, shapes, strict=True):
+            bind_alone(edge.dims, shape, bound)
+        for dim in self._sizes:
+            size = evaluate(dim, bound)
+            if not -(2**31) <= size < 2**31:
+                raise EngineRaised(
+                    f"The size {dim} is {size}, and OpenVINO counts in 32 bits.",
+                    "Run it on another backend.",
+                )
+        if len(self._fitting) >= _KEPT:
+            # Not one by one: another thread may be doing the same.
+            self._fitting = set()
+        self._fitting.add(shapes)
+
+
+# The most shapes whose sizes are known to fit.
+_KEPT = 256
 
 
 def input_edge(slot: Slot, told: Told) -> Edge:

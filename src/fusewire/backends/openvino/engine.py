@@ -121,14 +121,14 @@ class OpenvinoBackend(Backend, Scripted, FileReader, Inspector):
             return made
         if held_bytes(region) > HELD_BYTES or not _exports(device):
             return made
-        from fusewire.backends.openvino.building import compiled_model, rounded, told
+        from fusewire.backends.openvino.building import border_of, compiled_model, rounded
         from fusewire.backends.openvino.devices import plugin_of
         from fusewire.backends.openvino.stored import exported
 
         holding = held(rounded(region, launch))
         # What the engine reads where it lies must be there until all is written.
         compiled, _kept = compiled_model(_core(), plugin_of(device), holding, launch)
-        return exported(made, compiled, told(holding))
+        return exported(made, compiled, border_of(holding))
 
     @property
     def file_formats(self) -> tuple[FileFormat, ...]:
@@ -153,7 +153,7 @@ class OpenvinoBackend(Backend, Scripted, FileReader, Inspector):
     ) -> Artifact:
         """Have the engine read the model, and give its blob."""
         from fusewire.backends.openvino.devices import plugin_of
-        from fusewire.backends.openvino.reading import compiled_file, told_of_file
+        from fusewire.backends.openvino.reading import border_of_file, compiled_file
         from fusewire.backends.openvino.stored import exported
         from fusewire.contract.region import edge_slots
 
@@ -161,7 +161,7 @@ class OpenvinoBackend(Backend, Scripted, FileReader, Inspector):
         core, plugin = _core(), plugin_of(device)
         compiled = compiled_file(core, plugin, file, region, launch)
         made = Artifact("native", b"", slots, launch=launch)
-        return exported(made, compiled, told_of_file(slots))
+        return exported(made, compiled, border_of_file(slots))
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Have the engine read its blob, or build a graph over the weights, and compile it."""
@@ -183,7 +183,7 @@ class OpenvinoBackend(Backend, Scripted, FileReader, Inspector):
             from fusewire.backends.openvino.stored import imported
 
             return imported(artifact, _core(), plugin_of(device), counts=counts)
-        from fusewire.backends.openvino.building import compiled_model, rounded, told
+        from fusewire.backends.openvino.building import border_of, compiled_model, rounded
         from fusewire.backends.openvino.executable import OpenvinoExecutable
         from fusewire.backends.openvino.refusal import held
         from fusewire.ir.text import parse_graph
@@ -194,7 +194,7 @@ class OpenvinoBackend(Backend, Scripted, FileReader, Inspector):
         compiled, kept = compiled_model(
             _core(), plugin_of(device), holding, artifact.launch, counts=counts
         )
-        return OpenvinoExecutable(compiled, artifact.slots, told(holding), kept)
+        return OpenvinoExecutable(compiled, artifact.slots, border_of(holding), kept)
 
     def kernels(self, region: Graph, device: Device, config: Config) -> Sequence[EngineKernel]:
         """Read the runtime model, which names the layers that each of its nodes came from."""

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 
 from fusewire.backends.openvino.api import openvino
-from fusewire.backends.openvino.edges import Edge, Told, input_edge, output_edge
+from fusewire.backends.openvino.edges import Border, Edge, SizeCheck, input_edge, output_edge
 from fusewire.backends.openvino.storage import Storage
 from fusewire.contract.backend import Done, Event, Executable, Held, Role, Slot
 from fusewire.contract.profiling import KernelTime, Profiled
@@ -28,6 +28,8 @@ SMALL = 1 << 15
 # Memory of the caller's, by the place of the output that goes there.
 Given: TypeAlias = Mapping[int, Array]
 _NOTHING: Given = {}
+# Raises if the engine must not run at the sizes of what it is given.
+Check: TypeAlias = Callable[[Sequence[Array]], None]
 # Where an output starts that is bound anew at every call.
 _OWN = -1
 
@@ -42,9 +44,7 @@ class OpenvinoExecutable(Executable, Profiled):
 
     compile_counting: Callable[[], OpenvinoExecutable] | None = None
 
-    def __init__(
-        self, compiled: Any, slots: Sequence[Slot], told: Mapping[Role, Sequence[Told]], kept: Any
-    ) -> None:
+    def __init__(self, compiled: Any, slots: Sequence[Slot], border: Border, kept: Any) -> None:
         """``kept`` is what the engine reads where it lies."""
         self._kept = kept
         self._compiled = compiled
@@ -52,8 +52,9 @@ class OpenvinoExecutable(Executable, Profiled):
         for slot in slots:
             if slot.role in edges:
                 edges[slot.role].append(slot)
-        self._inputs = list(map(input_edge, edges["input"], told["input"]))
-        self._outputs = list(map(output_edge, edges["output"], told["output"]))
+        self._inputs = list(map(input_edge, edges["input"], border.inputs))
+        self._outputs = list(map(output_edge, edges["output"], border.outputs))
+        self._check = SizeCheck(self._inputs, border.sizes).check if border.sizes else None
         self._kind: type[_Bound | _Request] = _Request
         if all(map(_is_small, (*self._inputs, *self._outputs))):
             self._kind = _Bound
@@ -69,7 +70,8 @@ class OpenvinoExecutable(Executable, Profiled):
         return True
 
     def _request(self) -> _Bound | _Request:
-        return self._kind(self._compiled.create_infer_request(), self._inputs, self._outputs)
+        request = self._compiled.create_infer_request()
+        return self._kind(request, self._inputs, self._outputs, self._check)
 
     def run(self, inputs: Sequence[Held]) -> Event:
         """Run to the end."""
@@ -158,7 +160,9 @@ def _can_hold(edge: Edge, array: Any) -> bool:
 class _Bound:
     """One request for small tensors of known shapes: all that it reads and writes stays bound."""
 
-    def __init__(self, request: Any, inputs: Sequence[Edge], outputs: Sequence[Edge]) -> None:
+    def __init__(
+        self, request: Any, inputs: Sequence[Edge], outputs: Sequence[Edge], check: Check | None
+    ) -> None:
         self.native = request
         self._infer = request.infer
         self._taken = []
@@ -187,8 +191,11 @@ class _Bound:
 class _Request:
     """One request of the engine, and the arrays that are bound to it."""
 
-    def __init__(self, request: Any, inputs: Sequence[Edge], outputs: Sequence[Edge]) -> None:
+    def __init__(
+        self, request: Any, inputs: Sequence[Edge], outputs: Sequence[Edge], check: Check | None
+    ) -> None:
         self._request = self.native = request
+        self._check = check
         self._inputs = inputs
         self._outputs = outputs
         # The arrays, and the shapes with which they were bound: an array can be given another.
@@ -209,6 +216,8 @@ class _Request:
         return found
 
     def _take(self, inputs: Sequence[Any]) -> None:
+        if self._check is not None:
+            self._check(inputs)
         bound, shapes = self._bound, self._shapes
         for place, edge in enumerate(self._inputs):
             x = inputs[place]
@@ -289,8 +298,10 @@ class _Request:
 class _Placed(_Request):
     """One request whose outputs are all large, and of known shapes."""
 
-    def __init__(self, request: Any, inputs: Sequence[Edge], outputs: Sequence[Edge]) -> None:
-        super().__init__(request, inputs, outputs)
+    def __init__(
+        self, request: Any, inputs: Sequence[Edge], outputs: Sequence[Edge], check: Check | None
+    ) -> None:
+        super().__init__(request, inputs, outputs, check)
         self._infer = request.infer
         self._makers = [maker(edge.shape, edge.storage.carrier) for edge in outputs]
         # Where the last run wrote: mostly that is free again, and bound already.

@@ -21,9 +21,9 @@ from fusewire.dtypes import DType, bool_, complex64, uint32
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Trait
+from fusewire.ops.ranges import MOST
 from fusewire.ops.table import get_op
-from fusewire.rewrite.ranges import ranges
-from fusewire.rewrite.roles import ENTERING, roles
+from fusewire.rewrite.narrowing import Narrowing
 
 Mode = Literal["plain", "parts", "complex", "wide"]
 
@@ -63,22 +63,17 @@ def moves(node: Node) -> bool:
 class Holding:
     """How the values of a graph, and of the bodies in it, are held.
 
-    64-bit integers are narrowed where they are indices or known to fit; with ``guarded``, also
-    where they enter the graph, and the executable must check that they fit.
+    64-bit integers are narrowed where they are known to fit; with ``guarded``, also where they
+    enter the graph. What the executable must check for that is in ``narrowing``.
     """
 
     def __init__(self, graph: Graph, guarded: bool = False) -> None:
         self.graph = graph
-        self.guarded = guarded
-        entering = ENTERING if guarded else None
-        self._narrow: set[Value] = {v for v, role in roles(graph).items() if role == "index"}
-        for part in graph.walk():
-            known = ranges(part, entering if part is graph else None)
-            self._narrow.update(v for v, found in known.items() if found.fits_int32)
+        self.narrowing = Narrowing(graph, guarded)
 
     def is_narrow(self, value: Value) -> bool:
         """Tell whether a 64-bit integer is held in one int32."""
-        return value in self._narrow
+        return self.narrowing.is_narrow(value)
 
     def storage(self, value: Value) -> Storage:
         """Tell how a value is held."""
@@ -99,6 +94,8 @@ class Holding:
         for value in (*node.operands, *node.outputs):
             if not isinstance(value.type, TensorType) or value.type.dtype not in STORAGE:
                 return f"OpenVINO has no tensor of {value.type}."
+            if any(isinstance(dim, int) and dim > MOST for dim in value.type.shape):
+                return f"OpenVINO counts sizes in 32 bits, and {value.type} has a larger one."
         if moves(node) or get_op(node.op).is_(Trait.CONTROL):
             return None
         for value in data_operands(node) or node.outputs:

@@ -1,7 +1,10 @@
 """Model files that the engine reads by itself: which it may, and how they are compiled.
 
 It holds 64-bit integers in 32 bits, whatever a file says. So it may read a file only if all of them
-are known to fit once those that enter do, and those are checked at every call.
+are known to fit once those that enter do, and those are checked at every call: in the graph as it
+was read, of which rewriting may have removed what the engine still runs. Nor is an index limited,
+as in what we write for it. So what a plan has only proven of an index that is computed from values
+is not enough: of values, the engine may have others on the way.
 
 What we write for it goes around nodes that fail at some sizes: with no elements a Broadcast divides
 by 0, which ends the process (2026.4.1). Of a file it runs just these. So sizes must be known: then
@@ -14,14 +17,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusewire import dtypes
-from fusewire.backends.openvino.edges import Told
-from fusewire.backends.openvino.holding import Holding
+from fusewire.backends.openvino.edges import Border, Told
 from fusewire.backends.openvino.storage import LONG, NARROWED, STORAGE
-from fusewire.contract.backend import Fact, Role
+from fusewire.contract.backend import Fact
 from fusewire.contract.model_file import ModelFile
 from fusewire.dtypes import DType
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
+from fusewire.ops.declare import Trait
+from fusewire.ops.requires import label_of
+from fusewire.ops.table import get_op
+from fusewire.rewrite.narrowing import Narrowing
 from fusewire.rewrite.roles import ENTERING
 
 if TYPE_CHECKING:
@@ -56,16 +62,56 @@ def refuses_file(file: ModelFile, region: Graph) -> str | None:
         return "Values of OpenVINO's own loops may share memory."
     if any(value.node is None for value in (*file.graph.outputs, *region.outputs)):
         return "OpenVINO does not write an output that nothing computes."
-    holding = Holding(region, guarded=True)
-    for part in region.walk():
-        made = (value for node in part.nodes for value in node.outputs)
-        for value in (*part.inputs, *part.constants, *made):
-            if not isinstance(value.type, TensorType):
-                return f"OpenVINO is given tensors only, not a {value.type}."
-            of = value.type.dtype
-            if of not in _KEPT and not (of in LONG and holding.is_narrow(value)):
-                return f"OpenVINO does not compute in {of}, as the file says, but in fewer bits."
+    for graph in (file.graph, region):
+        narrowing = Narrowing(graph, guarded=True)
+        for part in graph.walk():
+            made = (value for node in part.nodes for value in node.outputs)
+            for value in (*part.inputs, *part.constants, *made):
+                refused = _refuses_value(value, narrowing)
+                if refused is not None:
+                    return refused
+    return next((why for node in file.graph.nodes if (why := _refuses_index(node))), None)
+
+
+def _refuses_value(value: Value, narrowing: Narrowing) -> str | None:
+    if not isinstance(value.type, TensorType):
+        return f"OpenVINO is given tensors only, not a {value.type}."
+    of = value.type.dtype
+    if of in _KEPT or (of in LONG and narrowing.is_narrow(value)):
+        return None
+    return f"OpenVINO does not compute in {of}, as the file says, but in fewer bits."
+
+
+def _refuses_index(node: Node) -> str | None:
+    """Say of which index only a proof tells that it exists; those of inputs are checked."""
+    names = get_op(node.op).parameters[0]
+    required = {requirement.operand for requirement in get_op(node.op).requires}
+    for name, value in zip(names, node.inputs, strict=False):
+        if name in required and value is not None and _is_computed(value):
+            return f"{label_of(node)} takes indices that are computed, and OpenVINO checks none."
     return None
+
+
+def _is_computed(value: Value) -> bool:
+    """Tell whether a value is computed from inputs, and not only moved or made of their sizes."""
+    waiting, seen = [(value, False)], {(value, False)}
+    while waiting:
+        at, is_made = waiting.pop()
+        if at.node is None:
+            if is_made and at.constant is None:
+                return True
+        elif not get_op(at.node.op).is_(Trait.SHAPE):
+            is_made = is_made or not _moves(at.node)
+            more = {(operand, is_made) for operand in at.node.operands} - seen
+            seen |= more
+            waiting += more
+    return False
+
+
+def _moves(node: Node) -> bool:
+    """Tell whether a node leaves integers as they are; a guard sees through that."""
+    is_cast = node.op == "cast" and node.operands[0].tensor.dtype.is_integer
+    return is_cast or get_op(node.op).is_(Trait.MOVEMENT)
 
 
 def compiled_file(
@@ -92,12 +138,10 @@ def compiled_file(
     return core.compile_model(model, plugin, settings(core, plugin, launch))
 
 
-def told_of_file(slots: Sequence[Slot]) -> dict[Role, list[Told]]:
-    """Say how arrays go in and out: as the file says, but for 64-bit integers."""
-    told: dict[Role, list[Told]] = {"input": [], "output": []}
-    for slot in slots:
-        told[slot.role].append(_told(slot.dtype))
-    return told
+def border_of_file(slots: Sequence[Slot]) -> Border:
+    """Say how arrays go in and out: but for 64-bit integers as the file says."""
+    inputs, outputs = ([_told(x.dtype) for x in slots if x.role == r] for r in ("input", "output"))
+    return Border(tuple(inputs), tuple(outputs))
 
 
 def _told(of: DType) -> Told:

@@ -13,11 +13,11 @@ import numpy as np
 
 from fusewire.backends.openvino.api import openvino
 from fusewire.backends.openvino.devices import counting, settings
-from fusewire.backends.openvino.edges import Told
+from fusewire.backends.openvino.edges import Border, Told
 from fusewire.backends.openvino.executable import OpenvinoExecutable
 from fusewire.backends.openvino.info import INFO
 from fusewire.backends.openvino.storage import Storage, writable
-from fusewire.contract.backend import Artifact, Role
+from fusewire.contract.backend import Artifact
 from fusewire.errors import FormatError
 from fusewire.host_memory import aligned_copy
 from fusewire.ir.graph import Array
@@ -26,9 +26,10 @@ from fusewire.ir.graph import Array
 _ALIGNMENT = 16
 
 
-def exported(artifact: Artifact, compiled: Any, told: Mapping[Role, Sequence[Told]]) -> Artifact:
+def exported(artifact: Artifact, compiled: Any, border: Border) -> Artifact:
     """Give an artifact of a compiled model in place of the one that it was made of."""
-    payload = json.dumps({role: [_row(x) for x in found] for role, found in told.items()})
+    rows = {"input": list(map(_row, border.inputs)), "output": list(map(_row, border.outputs))}
+    payload = json.dumps({**rows, "sizes": list(map(str, border.sizes))})
     edges = tuple(slot for slot in artifact.slots if slot.role != "weight")
     blob = memoryview(compiled.export_model().getvalue())
     key = {"openvino": INFO.version}
@@ -53,10 +54,17 @@ def imported(
     tensor = openvino.Tensor(writable(blob), shared_memory=True)
     told_to = settings(core, plugin, artifact.launch) | counting(counts)
     compiled = core.import_model(tensor, plugin, told_to)
-    told: dict[Role, list[Told]] = {
-        role: [_told(row) for row in rows] for role, rows in json.loads(artifact.payload).items()
-    }
-    return OpenvinoExecutable(compiled, artifact.slots, told, (blob, tensor))
+    border = _border(json.loads(artifact.payload))
+    return OpenvinoExecutable(compiled, artifact.slots, border, (blob, tensor))
+
+
+def _border(rows: Mapping[str, Sequence[Any]]) -> Border:
+    inputs, outputs = (tuple(map(_told, rows[role])) for role in ("input", "output"))
+    if not rows["sizes"]:
+        return Border(inputs, outputs)
+    from fusewire.ir.parse import parse_dim
+
+    return Border(inputs, outputs, tuple(map(parse_dim, rows["sizes"])))
 
 
 def _row(told: Told) -> list[Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fusewire.backends.openvino.api import ops
+from fusewire.backends.openvino.lowering import wide
 from fusewire.backends.openvino.lowering.entry import (
     Entry,
     Lower,
@@ -29,7 +30,10 @@ from fusewire.backends.openvino.lowering.entry import (
 )
 from fusewire.backends.openvino.lowering.floats import exp, maximum, minimum
 from fusewire.backends.openvino.lowering.movement import attr, axis_of
+from fusewire.backends.openvino.lowering.wide import widened
+from fusewire.backends.openvino.storage import LONG
 from fusewire.dtypes import uint32
+from fusewire.ir.dims import size
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axes_of
 
@@ -257,9 +261,50 @@ def _product(s: Any, node: Node, x: Ov) -> Ov:
     return wrapped(found, of) if of.is_integer else found
 
 
+def _wide_product(s: Any, node: Node, x: Pair) -> Pair:
+    """Multiply one by one, with all bits."""
+    rank, axes, count = rank_of(x[0]), reduced_axes(node), _factors(node)
+    assert count is not None, "or refused"
+    kept = [axis for axis in range(rank) if axis not in axes]
+    rows = [ops.transpose(half, const([*axes, *kept])) if rank > 1 else half for half in x]
+    shape = s.shape([node.operands[0].tensor.shape[axis] for axis in kept])
+    found = widened(ops.broadcast(const(1), shape))
+    if axes:
+        rows = [ops.reshape(half, concat([const([count]), shape], 0), False) for half in rows]
+        for place in range(count):
+            found = wide.multiply(s, node, found, _row(rows, place))
+    else:
+        found = x
+    if not attr(node, "keepdims") or not axes:
+        return found
+    return ops.unsqueeze(found[0], const(axes)), ops.unsqueeze(found[1], const(axes))
+
+
+def _row(rows: Sequence[Ov], place: int) -> Pair:
+    low, high = (ops.gather(half, const(place), const(0)) for half in rows)
+    return low, high
+
+
+# As many sizes as a shape may have.
+_MOST_FACTORS = 64
+
+
+def _factors(node: Node) -> int | None:
+    """Count what is multiplied; None if that is not known, or too much to do one by one."""
+    shape = node.operands[0].tensor.shape
+    found = size([shape[axis] for axis in reduced_axes(node)])
+    return found if isinstance(found, int) and found <= _MOST_FACTORS else None
+
+
+def _refuses_product(node: Node) -> str | None:
+    if node.outputs[0].tensor.dtype not in LONG or _factors(node) is not None:
+        return None
+    return f"OpenVINO multiplies at most {_MOST_FACTORS} integers of 64 bits, of a number it knows."
+
+
 TABLE: Table = {
     "reduce_sum": Entry(_sum, "fiu", complex=each(_sum)),
-    "reduce_prod": Entry(_product, "fi"),
+    "reduce_prod": Entry(_product, "fi", wide=_wide_product, refuses=_refuses_product),
     "reduce_max": Entry(_extreme("max"), "fib"),
     "reduce_min": Entry(_extreme("min"), "fib"),
     "reduce_any": Entry(lambda s, node, x: over(node, ops.reduce_logical_or, x), "b"),
