@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.utils import counters
+from torch.fx.experimental.proxy_tensor import make_fx
 
+import fusewire as fw
 import fusewire.dynamo
 from fusewire.dynamo import GraphPrograms
 from fusewire.errors import OptionsError
@@ -110,6 +112,23 @@ def test_gradients_run_on_autograd(caplog: pytest.LogCaptureFixture) -> None:
             fast(x)["y"].sum().backward()
     assert model.first.weight.grad is not None
     assert sum("needs gradients" in record.message for record in caplog.records) == 1
+
+
+def test_training_step_that_make_fx_traced_runs_on_an_engine() -> None:
+    def step(w: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        gradient, loss = torch.func.grad_and_value(lambda w: (x @ w).tanh().sub(y).square().mean())(
+            w
+        )
+        return w - 0.1 * gradient, loss
+
+    torch.manual_seed(0)
+    given = torch.randn(8, 4), torch.randn(16, 8), torch.randn(16, 4)
+    traced = make_fx(step)(*given).eval()
+    program = fw.compile(traced, backend="onnxruntime", fallback="error", isolate="never")
+    with torch.no_grad():
+        updated = program(*given)
+    torch.testing.assert_close(updated, step(*given))
+    assert program.why().counts()["data"].keys() == {"onnxruntime"}
 
 
 def test_training_steps_are_pytorchs() -> None:
