@@ -4,7 +4,7 @@
     python benchmarks/serving.py peer       [--python PYTHON] the same, as JSON, beside LitServe
     python benchmarks/serving.py kills      [--seconds 60 --rate 100]
     python benchmarks/serving.py soak       [--count 1000000]
-    python benchmarks/serving.py hostile    [--count 10000 --calls 10000 --seed 0]
+    python benchmarks/serving.py hostile    [--count 5000 --calls 5000 --seed 0 --clients 16]
     python benchmarks/serving.py batched    [--models ...]   batched answers against unbatched ones
 
 LitServe is not installed with Fusewire: `--python` names an interpreter that has it and ONNX
@@ -23,11 +23,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -420,46 +423,162 @@ def soak(given: argparse.Namespace) -> dict[str, Any]:
     return {"rows": rows, "errors": errors, "growth_mb": growth}
 
 
+# A server that notes how long its event loop does nothing else.
+WATCHED = """
+import asyncio, json, sys
+from pathlib import Path
+from fusewire.options import Options
+from fusewire.serve.logs import start_logging
+from fusewire.serve.model import ModelConfig
+from fusewire.serve.server import ServerConfig, serve
+
+tasks = []
+
+async def watch(path, tick=0.002):
+    loop, gaps, written = asyncio.get_running_loop(), [], 0.0
+    while True:
+        start = loop.time()
+        await asyncio.sleep(tick)
+        gaps.append(loop.time() - start - tick)
+        if loop.time() - written > 1:
+            written = loop.time()
+            last = sorted(gaps)
+            row = {"samples": len(last), "p99": last[int(len(last) * 0.99)],
+                   "p999": last[int(len(last) * 0.999)], "most": last[-1]}
+            Path(path).write_text(json.dumps(row))
+
+def started(server):
+    tasks.append(asyncio.get_running_loop().create_task(watch(sys.argv[2])))
+
+start_logging("error")
+options = Options("onnxruntime", isolate="always", deadline=10.0, fallback="allow")
+config = ModelConfig("mlp", Path(sys.argv[1]), options, 1, 8, 8)
+serve([config], ServerConfig(port=int(sys.argv[4]), grpc_port=int(sys.argv[6])), started=started)
+"""
+
+
+@dataclass
+class Watched:
+    """What a server does while others attack it: the answers of one honest client, and memory."""
+
+    served: Served
+    good: bytes
+    expected: str
+    ask: Any
+    is_over: bool = False
+
+    def __post_init__(self) -> None:
+        self.times: list[float] = []
+        self.wrong = 0
+        self.start_mb = resident(self.served.process.pid)
+        self.most_mb = self.most_children_mb = 0.0
+
+    def honest(self) -> None:
+        """Ask again and again, each time over a new connection."""
+        while not self.is_over:
+            start = time.perf_counter()
+            self.wrong += self.ask(self.served.port, self.good, 30.0) != self.expected
+            self.times.append(time.perf_counter() - start)
+            time.sleep(0.02)
+
+    def memory(self) -> None:
+        """Look at the memory of the server, and of its children, again and again."""
+        pid = self.served.process.pid
+        while not self.is_over:
+            self.most_mb = max(self.most_mb, resident(pid))
+            self.most_children_mb = max(self.most_children_mb, *map(resident, children(pid)), 0.0)
+            time.sleep(0.005)
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "honest": len(self.times),
+            "honest_wrong": self.wrong,
+            "honest_p50_ms": round(float(np.percentile(self.times, 50)) * 1e3, 1),
+            "honest_p99_ms": round(float(np.percentile(self.times, 99)) * 1e3, 1),
+            "honest_most_ms": round(max(self.times) * 1e3, 1),
+            "start_mb": round(self.start_mb, 1),
+            "grew_at_most_mb": round(self.most_mb - self.start_mb, 1),
+            "child_at_most_mb": round(self.most_children_mb, 1),
+        }
+
+
 def hostile(given: argparse.Namespace) -> dict[str, Any]:
-    """Malformed and hostile requests: each must get a 4xx or a closed connection."""
+    """Malformed and hostile requests from several clients: each must be refused."""
     attack: Any = import_module("serving_hostile")
-    ask = attack.ask
-    outcomes: dict[str, int] = {}
+    outcomes: Counter[str] = Counter()
     failures: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        path = mlp_file(Path(folder))
-        with serving(ours(path, "--backend", "onnxruntime", "--batch", "8")) as served:
+        path, gaps = mlp_file(Path(folder)), Path(folder) / "gaps"
+        with serving([sys.executable, "-c", WATCHED, str(path), str(gaps)]) as served:
             good = attack.post(attack.said([attack.tensor()]))
-            expected = ask(served.port, good)
-            before = served.memory()
-            for kind, request in attack.hostile_requests(given.count, given.seed):
-                outcome = ask(served.port, request, ends=kind in attack.UNFINISHED)
-                is_right = outcome == "closed" or outcome.startswith("4")
-                outcomes[outcome[:3]] = outcomes.get(outcome[:3], 0) + 1
-                if not is_right:
-                    failures.append(f"{kind}: {outcome[:200]} for {request[:200]!r}")
-            calls = hostile_calls(served.grpc_port, given.calls, given.seed, failures)
-            still = ask(served.port, good)
-            after = served.memory()
+            watched = Watched(served, good, attack.ask(served.port, good), attack.ask)
+            own = [threading.Thread(target=x) for x in (watched.honest, watched.memory)]
+            for thread in own:
+                thread.start()
+            shares = [
+                threading.Thread(target=_attack, args=(served, given, place, outcomes, failures))
+                for place in range(given.clients)
+            ]
+            start = time.perf_counter()
+            for thread in shares:
+                thread.start()
+            for thread in shares:
+                thread.join()
+            seconds = time.perf_counter() - start
+            watched.is_over = True
+            for thread in own:
+                thread.join()
+            still = attack.ask(served.port, good)
+            time.sleep(1.5)
+            loop = {name: round(x * 1e3, 1) for name, x in json.loads(gaps.read_text()).items()}
+            after = resident(served.process.pid)
     for failure in failures[:20]:
         print(failure)
+    loop["samples"] /= 1e3
     figures = {
         "requests": given.count,
-        "outcomes": outcomes,
-        "calls": calls,
+        "calls": given.calls,
+        "clients": given.clients,
+        "seconds": round(seconds, 1),
+        "outcomes": dict(outcomes),
         "failures": len(failures),
-        "still_answers": still == expected and still.startswith("200"),
-        "grew_mb": round(after - before, 1),
+        "still_answers": still == watched.expected and still.startswith("200"),
+        **watched.row(),
+        "grew_mb": round(after - watched.start_mb, 1),
+        "loop_gap_ms": loop,
     }
     print(figures, flush=True)
     return figures
+
+
+def _attack(
+    served: Served,
+    given: argparse.Namespace,
+    place: int,
+    outcomes: Counter[str],
+    failures: list[str],
+) -> None:
+    """Send the share of one client."""
+    attack: Any = import_module("serving_hostile")
+    requests = attack.hostile_requests(given.count, given.seed)
+    for kind, request in islice(requests, place, None, given.clients):
+        outcome = attack.ask(served.port, request, 30.0, ends=kind in attack.UNFINISHED)
+        outcomes[outcome[:3]] += 1
+        if outcome != "closed" and not outcome.startswith("4"):
+            failures.append(f"{kind}: {outcome[:200]} for {request[:200]!r}")
+    share = given.calls // given.clients
+    outcomes.update(hostile_calls(served.grpc_port, share, given.seed + place, failures))
 
 
 def hostile_calls(port: int, count: int, seed: int, failures: list[str]) -> dict[str, int]:
     """Count what hostile gRPC calls end with, and collect what should not be."""
     attack: Any = import_module("serving_hostile_grpc")
     grpc: Any = import_module("grpc")
-    options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+    options = [
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
     outcomes: dict[str, int] = {}
     with grpc.insecure_channel(f"127.0.0.1:{port}", options) as channel:
         for kind, path, request in attack.hostile_calls(count, seed):
@@ -563,7 +682,7 @@ COMMANDS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "kills": (kills, {"seconds": 60.0, "rate": 100.0, "every": 5.0, "poison": 1000}),
     "soak": (soak, {"count": 1_000_000}),
-    "hostile": (hostile, {"count": 10_000, "calls": 10_000, "seed": 0}),
+    "hostile": (hostile, {"count": 5000, "calls": 5000, "seed": 0, "clients": 16}),
     "batched": (batched, {"models": "", "rows": 2}),
 }
 

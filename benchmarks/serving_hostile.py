@@ -179,6 +179,53 @@ def _unfinished(rng: random.Random) -> bytes:
     return whole[: rng.randrange(1, end)]
 
 
+@cache
+def _structures() -> tuple[bytes, ...]:
+    """Make bodies that take the most time or memory to parse, for their bytes."""
+    most = 4_000_000
+    bodies = (
+        b'{"inputs":[' + b"[]," * (most // 3) + b"0]}",
+        b'{"inputs":[' + b"{}," * (most // 3) + b"0]}",
+        b'{"inputs":[' + b'"",' * (most // 3) + b"0]}",
+        said([tensor(data=[1] * (most // 3))]),
+        said([tensor(data=["x" * 2_000_000, *[""] * 400_000])]),
+        said([tensor(data=["x" * 100_000, *[""] * 2500])]),
+        said([tensor(data=[10**4000] * 900)]),
+        said([tensor(data=[[[]] * 100_000, 1])]),
+        said([tensor()], parameters={str(n): n for n in range(200_000)}),
+    )
+    whole = [post(body) for body in bodies]
+    return (*whole, *(post(gzip.compress(x), "Content-Encoding: gzip") for x in bodies))
+
+
+def _structure(rng: random.Random) -> bytes:
+    return rng.choice(_structures())
+
+
+def _long_tensor(rng: random.Random) -> bytes:
+    """Inflate to far more than the JSON part says."""
+    header = binary(rng, [1, 256], 1024, 0).partition(b"\r\n\r\n")[2]
+    length = f"Inference-Header-Content-Length: {len(header)}"
+    return post(_inflating(header), length, "Content-Encoding: gzip")
+
+
+@cache
+def _inflating(header: bytes) -> bytes:
+    return gzip.compress(header + bytes(60 << 20))
+
+
+def _page(rng: random.Random) -> bytes:
+    """Send what a web page makes a browser send."""
+    whole = post(said([tensor()]), "Content-Type: text/plain", "Origin: http://evil.com")
+    host = rng.choice([b"localhost", b"evil.com"])
+    path = rng.choice([_PATH, "/v2/repository/models/mlp/load"])
+    return whole.replace(b"Host: localhost", b"Host: " + host).replace(
+        _PATH.encode(), path.encode()
+    )
+
+
+# Take megabytes each where nothing is counted, so that few are sent.
+HEAVY = (_structure, _long_tensor, _structure, _page)
 KINDS = (
     _cut, _noise, _field, _lying_shape, _lying_size, _header_length, _inputs, _outputs, _timeout,
     _deep, _data, _large, _short, _chunked, _zipped, _path, _method, _not_http, _long_headers,
@@ -194,5 +241,6 @@ def hostile_requests(count: int, seed: int) -> Iterator[tuple[str, bytes]]:
     """Yield the name of a kind and the bytes to send."""
     rng = random.Random(seed)
     for number in range(count):
-        make = KINDS[number % len(KINDS)]
+        heavy = number // 20 % len(HEAVY)
+        make = HEAVY[heavy] if number % 20 == 19 else KINDS[number % len(KINDS)]
         yield make.__name__.strip("_"), make(rng)

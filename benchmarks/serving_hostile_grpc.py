@@ -9,6 +9,8 @@ import numpy as np
 from tritonclient.grpc import service_pb2 as messages
 
 _INFER = "/inference.GRPCInferenceService/ModelInfer"
+# Binary tensors of no model, of 48 MB, which gzip makes 47 kB.
+_BOMB = b"\x3a\x80\x80\x80\x18" + bytes(48 << 20)
 _PATHS = (
     "/inference.GRPCInferenceService/Infer",
     "/inference.GRPCInferenceService/ModelReady",
@@ -26,8 +28,10 @@ EXPECTED = (
 
 def ask(channel: grpc.Channel, path: str, request: bytes, seconds: float = 20.0) -> str:
     """Send bytes as they are; returns the name of the code, and what it says."""
+    is_bomb = len(request) == len(_BOMB) and request.startswith(_BOMB[:8])
+    packing = grpc.Compression.Gzip if is_bomb else None
     try:
-        answer = channel.unary_unary(path)(request, timeout=seconds)
+        answer = channel.unary_unary(path)(request, timeout=seconds, compression=packing)
     except grpc.RpcError as error:
         return f"{error.code().name} {error.details()}"
     return f"OK {len(answer)}"
@@ -142,6 +146,10 @@ def _version(rng: random.Random) -> Any:
     return made
 
 
+def _bomb(rng: random.Random) -> Any:
+    return _BOMB
+
+
 def _large(rng: random.Random) -> Any:
     return good() + bytes(rng.choice([65, 80]) << 20)
 
@@ -151,7 +159,7 @@ KINDS = (
     _version,
 )  # fmt: skip
 # Take megabytes each, so that few are sent.
-HEAVY = (_flood, _numbers, _large)
+HEAVY = (_flood, _bomb, _numbers, _large, _bomb)
 
 
 def hostile_calls(count: int, seed: int) -> Iterator[tuple[str, str, bytes]]:

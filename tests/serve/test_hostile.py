@@ -1,8 +1,8 @@
 """Requests that are malformed, too large or slow get a 4xx or a closed connection."""
 
 import asyncio
-import random
 import socket
+import struct
 import time
 import tracemalloc
 import zlib
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import uvicorn
+import uvloop
 
 import fusewire as fw
 from fusewire.dtypes import dtype, string
@@ -22,13 +23,11 @@ from fusewire.planning.rows import RowProof
 from fusewire.serve import connections
 from fusewire.serve.binding import Binder, TensorForm
 from fusewire.serve.datatypes import read_listed
-from fusewire.serve.grpc_service import unpacked_bytes
 from fusewire.serve.limits import ServeLimits
 from fusewire.serve.repository import Repository
 from tests.serve.conftest import campaigns
 
 hostile: Any = import_module("serving_hostile")
-calls: Any = import_module("serving_hostile_grpc")
 
 
 def test_hostile_requests_are_refused_and_the_service_is_unharmed(served: Any) -> None:
@@ -93,18 +92,6 @@ def test_hostile_calls_are_refused_and_the_service_is_unharmed(mlp: Path) -> Non
         assert time.monotonic() - start < 30
         good = hostile.post(hostile.said([hostile.tensor()]))
         assert hostile.ask(server.port, good).startswith("200")
-
-
-def test_bytes_that_are_not_binary_tensors_are_counted() -> None:
-    request = calls.request(rows=40)
-    raw = request.SerializeToString()
-    assert unpacked_bytes(raw) == len(raw) - 40 * 1024
-    for flood in (b"\x2a\x00", b"\x22\x00"):
-        assert unpacked_bytes(raw + flood * 5000) == len(raw) + 10_000
-    rng = random.Random(1)
-    for _ in range(2000):
-        noise = rng.randbytes(rng.randrange(1, 40))
-        assert 0 <= unpacked_bytes(noise) <= len(noise)
 
 
 def test_tensor_without_elements_may_not_have_a_large_size() -> None:
@@ -221,13 +208,24 @@ async def _large_answer(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def with_guarded_server(use: Callable[[int], Coroutine[Any, Any, None]]) -> None:
+async def _late_answer(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    await asyncio.sleep(0.01)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"x"})
+
+
+def with_guarded_server(
+    use: Callable[[int], Coroutine[Any, Any, None]],
+    app: Any = _large_answer,
+    loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> None:
     """Run a server of guarded connections in this process."""
 
     async def main() -> None:
         listener = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(
-            _large_answer, http=connections.GuardedConnection, ws="none", lifespan="off",
+            app, http=connections.GuardedConnection, ws="none", lifespan="off",
             log_config=None,
         )  # fmt: skip
         server = uvicorn.Server(config)
@@ -236,7 +234,27 @@ def with_guarded_server(use: Callable[[int], Coroutine[Any, Any, None]]) -> None
         server.should_exit = True
         await serving
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
+
+
+@pytest.mark.parametrize("lingers", [0, 1])
+def test_client_that_leaves_is_no_error(lingers: int, caplog: pytest.LogCaptureFixture) -> None:
+    pipelined = hostile.post(b"x" * 100).replace(b"Connection: close\r\n", b"") * 300
+
+    def leave(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port), 5) as connection:
+            connection.sendall(pipelined)
+            option = struct.pack("ii", lingers, 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
+
+    async def use(port: int) -> None:
+        for _ in range(5):
+            await asyncio.to_thread(leave, port)
+            await asyncio.sleep(0.2)
+
+    with_guarded_server(use, _late_answer, uvloop.new_event_loop)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 @pytest.mark.parametrize("sent", [b"", b"x"])

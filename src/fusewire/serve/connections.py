@@ -18,6 +18,47 @@ WRITE_SECONDS = 60.0
 
 
 @final
+class OpenTransport(asyncio.Transport):
+    """A transport to which nothing is written once its client has left.
+
+    Uvicorn 0.54 goes on with requests that it has read, and uvloop raises RuntimeError for each.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self._transport = transport
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Describe the connection."""
+        return self._transport.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        """Tell whether the connection ends, or has ended."""
+        return self._transport.is_closing()
+
+    def pause_reading(self) -> None:
+        """Have the client wait."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self._transport.resume_reading()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes, unless nobody is there to read them."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """End the connection when what was written is sent."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._transport.abort()
+
+
+@final
 class GuardedConnection(HttpToolsProtocol):  # type: ignore[misc] # uvicorn is not read by mypy
     """An HTTP connection of uvicorn that is closed if a request does not arrive in time.
 
@@ -32,7 +73,7 @@ class GuardedConnection(HttpToolsProtocol):  # type: ignore[misc] # uvicorn is n
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for the first request."""
-        super().connection_made(transport)
+        super().connection_made(OpenTransport(transport))
         self._expect(HEADER_SECONDS)
 
     def data_received(self, data: bytes) -> None:
@@ -79,6 +120,8 @@ class GuardedConnection(HttpToolsProtocol):  # type: ignore[misc] # uvicorn is n
         """Stop waiting."""
         self._settle()
         self._settle_writing()
+        # What it sent before and nobody has begun to answer.
+        self.pipeline.clear()
         super().connection_lost(exc)
 
     def _expect(self, seconds: float) -> None:

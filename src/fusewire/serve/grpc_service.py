@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 
@@ -27,9 +28,16 @@ from fusewire.serve.messages import METHODS, SERVICE, messages, parse
 from fusewire.serve.model import Generation, ServedModel
 from fusewire.serve.pages import server_metadata
 from fusewire.serve.repository import Repository, status_of
+from fusewire.serve.wire import (
+    SplitMessage,
+    inflated_tensors,
+    is_compressed,
+    split_message,
+)
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-Handler: TypeAlias = "Callable[[Any, Context], Awaitable[Any]]"
+Handler: TypeAlias = "Callable[[_Call], Awaitable[Any]]"
+Answer = TypeVar("Answer")
 
 # The first that an error is.
 _CODES: Sequence[tuple[type[FusewireError], grpc.StatusCode]] = (
@@ -57,10 +65,8 @@ _CONTENTS = {
 }
 # Metadata and headers that a call may have.
 _METADATA_BYTES = 16 << 10
-# The field of binary tensors in a message of a request, and the most fields that are looked at.
-_RAW_FIELD, _MOST_FIELDS = 7, 4096
-# Types of fields in messages: a number of up to ten bytes, eight bytes, a length, four bytes.
-_VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5
+# Compressed messages of more bytes are inflated in a thread: each may become a thousand.
+_INFLATED_HERE = 4 << 10
 
 
 def code_of(error: FusewireError) -> grpc.StatusCode:
@@ -91,6 +97,8 @@ class GrpcService:
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_metadata_size", _METADATA_BYTES),
                 ("grpc.so_reuseport", 0),
+                # It would inflate before anything is counted.
+                ("grpc.per_message_decompression", 0),
             ],
             maximum_concurrent_rpcs=limits.connections,
         )
@@ -112,30 +120,20 @@ class GrpcService:
 
     async def _answered(self, answer: Handler, kind: Any, raw: bytes, context: Context) -> Any:
         """Read a message and answer it; errors of ours become codes of gRPC."""
-        name, held = "", 0
+        call = _Call(self._repository, raw, context)
         try:
             if answer not in self._probes:
                 self._repository.access.check(_authorization(context))
-            self._repository.hold(len(raw))
-            held = len(raw)
-            request = self._read(kind, raw)
-            name = getattr(request, "model_name", "")
-            return await answer(request, context)
+            call.hold(len(raw))
+            call.split = await call.do(split_message)
+            call.request = parse(kind, call.split.outline)
+            return await answer(call)
         except FusewireError as error:
-            self._note(name, error)
+            self._note(getattr(call.request, "model_name", ""), error)
             context.set_trailing_metadata((("fusewire-code", type(error).__name__),))
             return await context.abort(code_of(error), str(error)[:2000])
         finally:
-            self._repository.release(held)
-
-    def _read(self, kind: Any, raw: bytes) -> Any:
-        limit = self._repository.limits.json_bytes
-        if len(raw) > limit and (size := unpacked_bytes(raw)) > limit:
-            raise RequestTooLarge(
-                f"The message has {size} bytes besides raw_input_contents, or too many fields; the "
-                f"limit is {limit}. Send tensors as raw_input_contents."
-            )
-        return parse(kind, raw)
+            call.release()
 
     def _note(self, name: str, error: FusewireError) -> None:
         model = self._repository.models.get(name)
@@ -144,24 +142,25 @@ class GrpcService:
         if status_of(error) >= 500 and not isinstance(error, RequestError):
             log_failure(name, "grpc", error)
 
-    async def _server_live(self, request: Any, context: Context) -> Any:
+    async def _server_live(self, call: _Call) -> Any:
         return self._messages.ServerLiveResponse(live=True)
 
-    async def _server_ready(self, request: Any, context: Context) -> Any:
+    async def _server_ready(self, call: _Call) -> Any:
         return self._messages.ServerReadyResponse(ready=self._repository.is_ready)
 
-    async def _model_ready(self, request: Any, context: Context) -> Any:
-        model = self._repository.find(request.name, request.version)
+    async def _model_ready(self, call: _Call) -> Any:
+        model = self._repository.find(call.request.name, call.request.version)
         return self._messages.ModelReadyResponse(ready=model.is_ready)
 
-    async def _server_metadata(self, request: Any, context: Context) -> Any:
+    async def _server_metadata(self, call: _Call) -> Any:
         return self._messages.ServerMetadataResponse(**server_metadata())
 
-    async def _model_metadata(self, request: Any, context: Context) -> Any:
-        model = self._repository.find(request.name, request.version)
+    async def _model_metadata(self, call: _Call) -> Any:
+        model = self._repository.find(call.request.name, call.request.version)
         return self._messages.ModelMetadataResponse(**self._repository.metadata(model))
 
-    async def _model_infer(self, request: Any, context: Context) -> Any:
+    async def _model_infer(self, call: _Call) -> Any:
+        request = call.request
         model = self._repository.find(request.model_name, request.model_version)
         generation = self._repository.ready(model)
         if len(request.inputs) > self._repository.limits.inputs:
@@ -170,8 +169,15 @@ class GrpcService:
         if any(dim < 0 for _, _, shape in forms for dim in shape):
             raise RequestError("The shape of an input is a list of sizes.")
         form = generation.binder.bind(forms)
-        arrays = form.arranged(_arrays(request, form))
-        seconds = self._seconds(request, context)
+        _wanted(request, generation)
+        raws = await call.tensors(form)
+        if not generation.binder.has(form) or generation is not model.current:
+            # It was replaced while the tensors were inflated.
+            generation = self._repository.ready(model)
+            form = generation.binder.bind(forms)
+            _check_sizes(list(map(len, raws)), form)
+        arrays = form.arranged(_arrays(request, raws, form))
+        seconds = self._seconds(request, call.context)
         future = generation.submit(arrays, form, time.monotonic() + seconds)
         if seconds < self._repository.limits.request_seconds:
             self._repository.expire(future, seconds)
@@ -223,20 +229,58 @@ def _wanted(request: Any, generation: Generation) -> Sequence[int]:
     return [generation.names.index(name) for name in names]
 
 
-def _arrays(request: Any, form: BoundForm) -> list[Array]:
-    raws = request.raw_input_contents
+def _arrays(request: Any, raws: Sequence[bytes | memoryview], form: BoundForm) -> list[Array]:
     if not raws:
         return [_listed(item, form, place) for place, item in enumerate(request.inputs)]
-    if len(raws) != len(form.shapes):
-        raise RequestError(f"{len(raws)} raw contents were sent for {len(form.shapes)} inputs.")
-    arrays = []
-    for place, raw in enumerate(raws):
-        size = form.sizes[place]
-        if size is not None and len(raw) != size:
-            raise RequestError(f"Input {place} has {len(raw)} bytes, not {size}.")
-        shape, count = form.shapes[place], form.counts[place]
-        arrays.append(read_raw(memoryview(raw), form.dtypes[place], shape, count))
-    return arrays
+    rows = zip(raws, form.dtypes, form.shapes, form.counts, strict=True)
+    return [read_raw(memoryview(raw), of, shape, count) for raw, of, shape, count in rows]
+
+
+def _check_sizes(sizes: Sequence[int], form: BoundForm) -> None:
+    if not sizes:
+        return
+    if len(sizes) != len(form.shapes):
+        raise RequestError(f"{len(sizes)} raw contents were sent for {len(form.shapes)} inputs.")
+    for place, (sent, size) in enumerate(zip(sizes, form.sizes, strict=True)):
+        if size is not None and sent != size:
+            raise RequestError(f"Input {place} has {sent} bytes, not {size}.")
+
+
+class _Call:
+    """A call: its message as bytes, split and parsed, and how many bytes count as held for it."""
+
+    def __init__(self, repository: Repository, raw: bytes, context: Context) -> None:
+        self.context = context
+        self.request: Any = None
+        self.split = SplitMessage(b"", (), ())
+        self._repository = repository
+        self._raw = raw
+        self._held = 0
+
+    def hold(self, size: int) -> None:
+        """Count more bytes until the call is answered; ServerBusy if there are too many."""
+        self._repository.hold(size)
+        self._held += size
+
+    def release(self) -> None:
+        """Release the bytes held for the call."""
+        self._repository.release(self._held)
+        self._held = 0
+
+    async def do(self, work: Callable[..., Answer], *more: Any) -> Answer:
+        """Do something with the message, in a thread if that may take long without us."""
+        given = (self._raw, *more, self._repository.limits)
+        if len(self._raw) > _INFLATED_HERE and is_compressed(self._raw):
+            return await asyncio.get_running_loop().run_in_executor(None, work, *given)
+        return work(*given)
+
+    async def tensors(self, form: BoundForm) -> Sequence[bytes | memoryview]:
+        """Return the binary tensors, which are inflated if they have the sizes that they should."""
+        _check_sizes(self.split.sizes, form)
+        if self.split.raws is not None:
+            return self.split.raws
+        self.hold(sum(self.split.sizes))
+        return await self.do(inflated_tensors, self.split)
 
 
 def _listed(item: Any, form: BoundForm, place: int) -> Array:
@@ -252,40 +296,6 @@ def _listed(item: Any, form: BoundForm, place: int) -> Array:
     except UnicodeDecodeError:
         raise RequestError(f"The input {item.name} has an element that is not UTF-8.") from None
     return read_listed(listed, of, shape, count, item.name)
-
-
-def unpacked_bytes(raw: bytes) -> int:
-    """Count the bytes of a message besides binary tensors; all of them if it has many fields.
-
-    Lists of numbers and messages inside one take up to 40 times their bytes when they are read.
-    """
-    at = tensors = 0
-    for _ in range(_MOST_FIELDS):
-        tag, at = _varint(raw, at)
-        field, kind = tag >> 3, tag & 7
-        if kind == _LENGTH:
-            length, at = _varint(raw, at)
-            tensors += length if field == _RAW_FIELD else 0
-            at += length
-        elif kind == _VARINT:
-            _, at = _varint(raw, at)
-        elif kind in (_EIGHT, _FOUR):
-            at += 8 if kind == _EIGHT else 4
-        else:
-            return len(raw)
-        if at >= len(raw):
-            return len(raw) - tensors if at == len(raw) else len(raw)
-    return len(raw)
-
-
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    """Read a number from a message, and where it ends; beyond the end if there is none."""
-    number = 0
-    for place, byte in enumerate(raw[at : at + 10]):
-        number |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:
-            return number, at + place + 1
-    return 0, len(raw) + 1
 
 
 def _snake(name: str) -> str:
