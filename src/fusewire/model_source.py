@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, final
 
 from fusewire.contract.frontend import Document, Example, Frontend, Limits, Reading, Structure
+from fusewire.errors import TraceError
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import Type
 from fusewire.runtime.entry import Entry
@@ -99,7 +100,15 @@ class ModelSource:
             return Reading(self.source, arguments, results)
         if self._document is not None and digest not in (None, self._document.digest):
             self.release()
-        reading = self._opened().convert(example, is_open=is_open)
+        try:
+            reading = self._opened().convert(example, is_open=is_open)
+        except RecursionError:
+            raise TraceError(
+                f"{self.name} cannot be read: it, or the library that it calls, calls "
+                "itself without end on what stands for its arguments. Transforms of other "
+                "libraries (torch.func, jax) are given as the graphs that they make: "
+                "make_fx(function)(*examples) for PyTorch."
+            ) from None
         if not type(self._frontend).__module__.startswith("fusewire."):
             # Our own frontends check the graphs that they build.
             _verify(reading.graph)

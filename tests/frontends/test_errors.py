@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fusewire as fw
 from fusewire.contract.frontend import Limits, Spec
 from fusewire.errors import BudgetError, FusewireError, TraceError
 from fusewire.frontends.trace import TraceFrontend
@@ -245,3 +246,22 @@ def test_array_made_outside_cannot_take_a_traced_element() -> None:
     with pytest.raises(TraceError, match="made outside of the traced function"):
         TraceFrontend().read(function, [np.ones(3), Holder()])
     assert Holder.table.tolist() == [0, 0, 0]
+
+
+def test_transform_of_another_library_is_a_typed_error() -> None:
+    import torch
+
+    transformed = torch.func.grad(lambda x: (x * x).sum())
+    for x in (np.ones(4, np.float32), torch.ones(4)):
+        with pytest.raises(TraceError, match="make_fx"):
+            fw.trace(transformed, x)
+        with pytest.raises(TraceError, match="make_fx"):
+            fw.compile(transformed, backend="reference")(x)
+
+
+def test_function_that_calls_itself_without_end_is_a_typed_error() -> None:
+    def endless(x: Any) -> Any:
+        return endless(x + 1)
+
+    with pytest.raises(TraceError, match="calls itself without end"):
+        fw.trace(endless, np.ones(4, np.float32))

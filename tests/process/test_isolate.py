@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fusewire as fw
 from fusewire import dtypes
 from fusewire.contract.backend import Config, Device, Offer, Refusal, Slot, Unavailable
 from fusewire.errors import OptionsError, ShapeMismatchError
@@ -20,6 +21,7 @@ from fusewire.process.isolate import claim, first_contact, probe, rerun, timed
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import ChildPool
 from fusewire.process.trial import artifact_problem, bindings, output_problem
+from fusewire.store.disk import Store
 from tests.process.regions import (
     BRIEF,
     DEVICE,
@@ -189,6 +191,18 @@ def test_memory_beyond_the_limit_is_a_refusal(pool: ChildPool) -> None:
     found = refused(contact(pool, "oom_at_compile", ChildLimits(60.0, 400 << 20)))
     assert found.code == "out-of-memory"
     assert "the limit is 400" in found.reason
+
+
+def test_small_limit_does_not_keep_an_engine_from_being_found(store: Store) -> None:
+    reference = "fusewire.backends.onnxruntime.engine:OnnxRuntimeBackend"
+    found = probe(reference, ChildLimits(60.0, 1 << 20))
+    assert all(isinstance(device, Device) for device in found)
+    x = np.ones((8, 8), np.float32)
+    with fw.compile(
+        lambda x: np.exp(x) @ x, x, backend="onnxruntime", fallback="error", memory_limit=1 << 20
+    ) as program:
+        np.testing.assert_allclose(program(x), np.exp(x) @ x, rtol=1e-5)
+        assert {region.backend for region in program.why().regions} == {"onnxruntime"}
 
 
 def test_weights_do_not_count_against_a_limit_that_nobody_chose(

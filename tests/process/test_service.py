@@ -3,6 +3,9 @@
 import gc
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -264,3 +267,27 @@ def test_a_forked_process_keeps_its_arrays_and_gets_its_own_child(service: Servi
     np.testing.assert_allclose(output, expected, rtol=1e-5)
     np.testing.assert_allclose(run(served, rows(3)), right(rows(3)), rtol=1e-5)
     assert service.deaths == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of descriptors")
+def test_too_few_descriptors_are_a_typed_error() -> None:
+    code = """
+    import resource
+    import numpy as np
+    import fusewire as fw
+    from fusewire.errors import FusewireError
+
+    for most in (12, 16, 20, 24, 28, 32):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, 4096))
+        try:
+            program = fw.compile(
+                lambda x: np.tanh(x), backend="reference", isolate="always", cache=False
+            )
+            program(np.ones(4, np.float32))
+        except FusewireError as error:
+            print(most, type(error).__name__)
+    """
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "20 " in found.stdout

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias, get_args
 
 from fusewire.errors import (
@@ -49,6 +50,10 @@ _TICKS_PER_WALK = 8
 _GRACE = 0.1
 _PATIENCE = 5.0
 _LONGEST_NAME = 200
+# What an engine may take beside its libraries, whatever the limit.
+_ENGINE_BYTES = 96 << 20
+# What a child does before it works on a region.
+_BEFORE_REGIONS = ("import", "probe", "claim")
 # The share of its seconds after which a child ends by itself what it interprets.
 _OWN = 0.9
 # How many times its limit the system lets a child commit, where it limits that at all.
@@ -92,6 +97,10 @@ class Child:
         self._is_ready = False
         self._phase: Phase = "import"
         self._is_ended = False
+        # Resident bytes once its engine was imported, and it began to work on a region.
+        self._at_rest = 0
+        # Bytes of weights and inputs in it, with those of this job.
+        self._given = 0
         # Bytes that it was given in earlier jobs and keeps, as its owner counts them.
         self.kept = 0
         self._is_killed = False
@@ -104,7 +113,7 @@ class Child:
             self._start(reference, module, shared, self._confinement)
         except OSError as error:
             self._ours.close()
-            raise _not_started(reference, str(error)) from error
+            raise not_started(reference, str(error)) from error
 
     def _start(
         self, reference: str, module: str, shared: Sequence[int], confinement: Confinement
@@ -135,6 +144,11 @@ class Child:
     def pid(self) -> int:
         """The id of the process, and of its group."""
         return self._spawned.pid
+
+    @property
+    def floor(self) -> int:
+        """Resident bytes that it may have whatever its limit: its engine, and what that needs."""
+        return self._at_rest + _ENGINE_BYTES
 
     @property
     def noise(self) -> OutputTail:
@@ -175,7 +189,7 @@ class Child:
             raise IsolationError(f"The pool was closed while {self.name} was starting.")
         late = f"its process was not ready after {seconds:g} seconds, or is not one of ours"
         told = _exit_of(self._spawned.process.returncode) if is_dead else late
-        raise _not_started(self.name, f"{told}.{self.noise.last_words()}")
+        raise not_started(self.name, f"{told}.{self.noise.last_words()}")
 
     def ask(self, header: dict[str, Any], blobs: Blobs, limits: ChildLimits, what: str) -> Frame:
         """Run a job; any error ends the child."""
@@ -208,21 +222,19 @@ class Child:
     def _listen(self, asked: Frame | None, limits: ChildLimits) -> Frame | Mishap:
         """Write and read until there is an answer, a limit is reached, or the child is gone."""
         sent = 0 if asked is None else sum(blob.nbytes for blob in asked.blobs)
-        memory = limits.resident_bytes(self.kept + sent)
+        self._given = self.kept + sent
+        most = replace(limits, memory_bytes=None).resident_bytes(self._given)
         self.held_before = resident(self.pid)
-        self._spawned.limit_memory(_COMMITTED * memory)
-        incoming = Incoming(self._link.replies, memory)
+        self._spawned.limit_memory(_COMMITTED * most)
+        incoming = Incoming(self._link.replies, limits.resident_bytes(self._given))
         outgoing = None if asked is None else Outgoing(self._link.requests, asked)
         start = time.monotonic()
         deadline, look, ticks = start + limits.seconds, start + TICK, 0
         while (now := time.monotonic()) < deadline:
             if now >= look:
                 look, ticks = now + TICK, ticks + 1
-                if (held := self.memory(ticks)) > memory:
-                    return (
-                        EngineOutOfMemory,
-                        f"it used {held >> 20} MiB; the limit is {memory >> 20}",
-                    )
+                if excess := self._excess(self.memory(ticks), limits, most):
+                    return EngineOutOfMemory, excess
             ready = self._link.wait(min(look, deadline) - now, outgoing is not None)
             if ready.can_send and outgoing is not None and _is_sent(outgoing):
                 outgoing = None
@@ -231,6 +243,16 @@ class Child:
                 if answer is not None:
                     return answer
         return BackendHung, f"the limit is {limits.seconds:g} seconds"
+
+    def _excess(self, held: int, limits: ChildLimits, most: int) -> str:
+        """Say how far it is beyond its limit; empty if it keeps to it.
+
+        A caller's limit is for regions. It holds neither for an engine that is imported and looks
+        for devices, which has ``most``, nor for the little that any engine takes to work at all.
+        """
+        if limits.memory_bytes is not None and self._phase not in _BEFORE_REGIONS:
+            most = max(limits.memory_bytes, self.floor)
+        return f"it used {held >> 20} MiB; the limit is {most >> 20}" if held > most else ""
 
     def _receive(self, incoming: Incoming, is_last: bool) -> Frame | Mishap | None:
         """Read an answer or a phase; ``is_last`` if nothing more will be written."""
@@ -247,6 +269,11 @@ class Child:
         if phase not in get_args(Phase) or type(name) is not str or len(name) > _LONGEST_NAME:
             raise EngineGarbage(f"it reported an unknown phase {repr(phase)[:40]}")
         self._phase, self.name = phase, name
+        if phase not in _BEFORE_REGIONS and not self._at_rest:
+            # What it says it had then, and no more than it has: it may lie, and may have gone on.
+            said = frame.header.get("resident")
+            held = min(said if type(said) is int else 0, resident(self.pid))
+            self._at_rest = max(held - self._given, 0)
         if phase == "import" and "environment" in frame.header:
             self._confinement.note(self._reference, frame.header["environment"])
         return None
@@ -335,7 +362,8 @@ def _is_sent(outgoing: Outgoing) -> bool:
         return True
 
 
-def _not_started(name: str, told: str) -> BackendNotStarted:
+def not_started(name: str, told: str) -> BackendNotStarted:
+    """Make the error of a process that the system did not start, or gave no pipes."""
     happened, advice = KINDS[BackendNotStarted]
     return BackendNotStarted(f"The process of {name} {happened}: {told.rstrip('.')}.", advice)
 

@@ -6,10 +6,15 @@ typed error, or the caller's own mistake, which is one of ``CALLERS``.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from types import FrameType
 from typing import Literal, TypeVar
 
 from fusewire.contract.backend import Event, Held, Refusal
@@ -86,10 +91,18 @@ _NO_MEMORY = ("out of memory", "bad_alloc", "resource_exhausted", "allocate memo
 _MAX_SAID = 1000
 
 
+# Whether this process ends: the threads that are left then begin no call any more.
+_is_ending = False
+# So long may calls that began before go on.
+_LAST_SECONDS = 5.0
+
+
 def guarded(
     name: str, phase: Phase, what: str, call: Callable[..., Answer], *arguments: object
 ) -> Answer:
     """Call into an engine; ``what`` names the subject of the phase, for the message."""
+    if _is_ending:
+        _stay_out()
     try:
         return call(*arguments)
     except _PASSED:
@@ -102,6 +115,8 @@ def guarded_compute(
     name: str, compute: Callable[[Sequence[Held]], list[Held]], inputs: Sequence[Held]
 ) -> list[Held]:
     """Have a region computed; nearly every call of a program goes through here."""
+    if _is_ending:
+        _stay_out()
     try:
         return compute(inputs)
     except _PASSED:
@@ -114,6 +129,8 @@ def guarded_run(
     name: str, run: Callable[[Sequence[Held]], Event], inputs: Sequence[Held], waits: bool
 ) -> list[Held]:
     """Run a region and return its outputs, which it may still be computing if nobody waits."""
+    if _is_ending:
+        _stay_out()
     try:
         event = run(inputs)
         return event.wait() if waits else event.outputs
@@ -121,6 +138,44 @@ def guarded_run(
         raise
     except BaseException as error:
         raise _translated(name, "run", "a region", error) from error
+
+
+def _stay_out() -> None:
+    """Have a thread that does not end by itself wait for the end of the process."""
+    if threading.current_thread() is not threading.main_thread():
+        threading.Event().wait()
+
+
+def _end_calls() -> None:
+    """Wait until no thread is inside an engine.
+
+    Python ends a daemon thread when it returns to the interpreter: by unwinding its stack, which
+    ends the process with SIGABRT if functions of C++ are on it (ONNX Runtime 1.31.1 alone, too).
+    """
+    global _is_ending
+    _is_ending = True
+    limit = time.monotonic() + _LAST_SECONDS
+    while _calls_run() and time.monotonic() < limit:
+        time.sleep(0.001)
+
+
+def _calls_run() -> bool:
+    """Tell whether another thread is in a call, and does not wait for the end."""
+    calls = {call.__code__ for call in (guarded, guarded_compute, guarded_run)}
+    mine = threading.get_ident()
+    stacks = [frame for thread, frame in sys._current_frames().items() if thread != mine]
+    for top in stacks:
+        frame: FrameType | None = top
+        codes = set()
+        while frame is not None:
+            codes.add(frame.f_code)
+            frame = frame.f_back
+        if calls & codes and _stay_out.__code__ not in codes:
+            return True
+    return False
+
+
+atexit.register(_end_calls)
 
 
 def settle(future: Future[Answer], call: Callable[..., Answer], *arguments: object) -> None:

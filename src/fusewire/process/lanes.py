@@ -24,7 +24,7 @@ from fusewire.errors import (
 )
 from fusewire.ir.graph import Array
 from fusewire.process.arena import Arena
-from fusewire.process.child import TICK, Child
+from fusewire.process.child import TICK, Child, not_started
 from fusewire.process.codec import FLAG, WHOLE_OR_NONE, Written, write_record, write_value
 from fusewire.process.frames import Blobs
 from fusewire.process.limits import ChildLimits
@@ -93,6 +93,9 @@ class ServedChild:
         self._ours = contextlib.ExitStack()
         try:
             self._start(reference, arena)
+        except OSError as error:
+            self.end()
+            raise not_started(reference, str(error)) from error
         except BaseException:
             self.end()
             raise
@@ -230,8 +233,9 @@ class ServedChild:
         self._looked = time.monotonic()
         self._looks += 1
         used = self._child.memory(self._looks) + self._arena.strayed()
-        if used > self._most:
-            found = f"it used {used >> 20} MiB; the limit is {self._most >> 20}"
+        most = max(self._most, self._child.floor)
+        if used > most:
+            found = f"it used {used >> 20} MiB; the limit is {most >> 20}"
             raise Fault(EngineOutOfMemory, found)
 
     def blame(self, fault: Fault, index: int, is_alone: bool) -> EngineError | Replay:

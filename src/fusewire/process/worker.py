@@ -32,7 +32,7 @@ from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import CALLERS, Phase, blaming, described, guarded
 from fusewire.process.lifeline import watch
 from fusewire.process.trial import attempt, attempt_artifact, backend_of, compiled, run, run_timed
-from fusewire.system.processes import limit_descriptors, peak_memory
+from fusewire.system.processes import limit_descriptors, peak_memory, resident
 
 _DESCRIPTORS = 4096
 # Above the numbers that engines use, so that an engine that closes a wrong one misses ours.
@@ -108,7 +108,8 @@ class Worker:
     def _report(self, phase: Phase, **more: Any) -> None:
         """Report the phase to the parent, in case of a crash."""
         name = self._reference.split("+")[0] if self._backend is None else self._backend.info.name
-        self._say({"phase": phase, "name": name, **more})
+        held = resident(os.getpid())
+        self._say({"phase": phase, "name": name, "resident": held, **more})
 
     def _job(self, header: Any, given: Iterator[Array]) -> Job:
         """Read a job in the order in which the parent writes it, and keep what it sends."""

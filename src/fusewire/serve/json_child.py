@@ -21,6 +21,7 @@ from fusewire.process.lifeline import watch
 from fusewire.process.worker import away, settle
 from fusewire.serve.datatypes import DATATYPES, read_listed, write_raw
 from fusewire.serve.header import binary_size, form_of, inputs_of, parse_json
+from fusewire.system.processes import resident
 
 # What a request may have besides its tensors: the parent parses it again.
 REST_BYTES = 64 << 10
@@ -79,5 +80,7 @@ def main(name: str, requests: int, replies: int, life: int) -> None:
         except EOFError:
             os._exit(0)
         if frame is not None:
+            begun = {"phase": "run", "name": name, "resident": resident(os.getpid())}
+            Outgoing(replies, Frame(begun, [])).write()
             Outgoing(replies, _answer(frame.header, frame.blobs)).write()
             del frame

@@ -15,6 +15,7 @@ import stat
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -143,6 +144,8 @@ class Folder:
             return about
         try:
             self._fd = os.open(self._path, _FLAGS | _AS_FOLDER)
+            # Not at exit, when modules that closing needs may be gone: the system closes it then.
+            weakref.finalize(self, os.close, self._fd).atexit = False
         except NotADirectoryError:
             # O_DIRECTORY reports a link before O_NOFOLLOW does.
             raise StoreError(f"{problem} to one.") from None
@@ -157,11 +160,6 @@ class Folder:
 
     def __hash__(self) -> int:
         return hash(self._identity)
-
-    def __del__(self) -> None:
-        if self._fd is not None:
-            with contextlib.suppress(OSError):
-                os.close(self._fd)
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[File]:
