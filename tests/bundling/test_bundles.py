@@ -264,6 +264,21 @@ def test_weights_come_from_the_model_beside_the_bundle(
         fw.open(tmp_path / "model.fw")(X)
 
 
+def test_only_a_believed_signer_has_a_file_elsewhere_opened(tmp_path: Path, key: Path) -> None:
+    answer = saved(tmp_path / "model.fw", "reference", key=key)
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(tmp_path / "model.fw", other)
+    # The bundle names the path of the model, which is there.
+    np.testing.assert_array_equal(fw.open(other / "model.fw")(X), answer)
+    with_options(other / "model.fw", None)
+    with (
+        pytest.warns(BundleWarning, match="not signed"),
+        pytest.raises(FormatError, match=r"model\.onnx .* is not beside it"),
+    ):
+        fw.open(other / "model.fw")
+
+
 def test_bundle_for_another_machine_says_what_differs_and_is_compiled(
     tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,29 @@ def test_requests_run_together_and_get_their_own_rows() -> None:
     assert rig.counts.rows.counts == [0, 0, 3, 0, 0, 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("most", [2, 4, 5])
+def test_batch_has_no_more_rows_than_it_may(most: int) -> None:
+    sizes: list[int] = []
+
+    class Noted(Replicas):
+        def start(self, batch: list[Any], done: Batcher) -> None:
+            sizes.append(sum(pending.rows for pending in batch))
+            super().start(batch, done)
+
+    async def use(rig: Rig) -> None:
+        rig.batcher = Batcher(
+            Noted([rig.replicas.all[0].program], rig.proof), rig.batcher.policy, 64, rig.counts
+        )
+        lengths = [1, 2, 1, 1, 2, 2, 1, 2, 1]
+        futures = [rig.ask(*range(length)) for length in lengths]
+        for length, future in zip(lengths, futures, strict=True):
+            np.testing.assert_array_equal((await future)[0], TABLE[:length])
+
+    run(BatchPolicy(most, 0.01), use)
+    assert sum(sizes) == 13
+    assert max(sizes) == most
+
+
 def test_batch_is_filled_up_with_rows_that_change_nothing() -> None:
     async def use(rig: Rig) -> None:
         futures = [rig.ask(1, 2), rig.ask(3)]

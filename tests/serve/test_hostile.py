@@ -22,6 +22,7 @@ from fusewire.errors import RequestError, RequestTooLarge, ServerBusy
 from fusewire.planning.rows import RowProof
 from fusewire.serve import connections
 from fusewire.serve.binding import Binder, TensorForm
+from fusewire.serve.body import RequestBody
 from fusewire.serve.datatypes import read_listed
 from fusewire.serve.limits import ServeLimits
 from fusewire.serve.repository import Repository
@@ -177,6 +178,34 @@ def test_requests_hold_a_bounded_number_of_bytes() -> None:
     repository.hold(600)
     repository.hold(400)
     assert repository.held == 1000
+
+
+def test_bytes_of_a_body_are_held_as_they_are_inflated() -> None:
+    repository = Repository([], ServeLimits(held_bytes=1 << 20))
+    packed = zlib.compress(bytes(3 << 20))
+    scope = {
+        "headers": [(b"content-encoding", b"deflate"), (b"content-length", b"%d" % len(packed))]
+    }
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": packed}
+
+    async def read() -> None:
+        body = RequestBody(repository, receive)
+        body.note_headers(scope)
+        assert await body.first() is None
+        await body.fill(600_000)
+        assert 600_000 <= len(body.buffer) == repository.held < 1 << 20
+        other = RequestBody(repository, receive)
+        other.note_headers(scope)
+        await other.first()
+        with pytest.raises(ServerBusy):
+            await other.fill(1 << 20)
+        other.release()
+        body.release()
+        assert repository.held == 0
+
+    asyncio.run(read())
 
 
 def test_bytes_of_requests_are_released_with_their_answers(served: Any) -> None:
