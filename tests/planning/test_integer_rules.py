@@ -9,8 +9,9 @@ import pytest
 
 import fusewire as fw
 from fusewire import ops
-from fusewire.dtypes import int64
+from fusewire.dtypes import float32, int64
 from fusewire.ir.graph import Graph, Value
+from fusewire.ir.types import TensorType
 from fusewire.ops.ranges import Range
 from fusewire.planning.proof import Prover
 from fusewire.rewrite.narrowing import Narrowing
@@ -104,3 +105,11 @@ def test_engine_takes_the_index_that_the_reference_takes(engine: str, group: lis
         pairs = zip(program(*given), reference(*given), strict=True)
         for place, (found, wanted) in enumerate(pairs):
             np.testing.assert_array_equal(found, wanted, err_msg=group[place // each])
+
+
+def test_a_product_of_more_sizes_than_any_memory_has_costs_nothing() -> None:
+    x = Value(TensorType(float32, (0, 2**40)), "x")
+    sizes = ops.broadcast_to(ops.shape_of(x), shape=(2**40, 2))
+    product = ops.reduce_prod(sizes, axes=(0,))
+    known = ranges(Graph([x], [product]))[product]
+    assert (known.low, known.high) == (-(2**63), 2**63 - 1)

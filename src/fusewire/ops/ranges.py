@@ -247,6 +247,6 @@ def sizes_multiplied(node: Node, output: Value, known: Known) -> Range | None:
     factors = size(shape if axes is None else [shape[axis] for axis in axes])
     if known[0] is None or not known[0].is_size:
         return None
-    # Without a number of factors, too large for any dtype.
-    high = max(known[0].high, 1) ** factors if isinstance(factors, int) else 2**64
-    return Range(0, high, True)
+    # 64 factors leave every dtype, and so may what only a call knows. A file may ask for 2**60.
+    most = min(factors, 64) if isinstance(factors, int) else 64
+    return Range(0, max(known[0].high, 1) ** most, True)
