@@ -29,6 +29,7 @@ from fusewire.serve.model import Generation, ServedModel
 from fusewire.serve.pages import server_metadata
 from fusewire.serve.repository import Repository, status_of
 from fusewire.serve.wire import (
+    SMALL,
     SplitMessage,
     inflated_tensors,
     is_compressed,
@@ -125,7 +126,8 @@ class GrpcService:
             if answer not in self._probes:
                 self._repository.access.check(_authorization(context))
             call.hold(len(raw))
-            call.split = await call.do(split_message)
+            if len(raw) > SMALL or is_compressed(raw):
+                call.split = await call.do(split_message)
             call.request = parse(kind, call.split.outline)
             return await answer(call)
         except FusewireError as error:
@@ -252,7 +254,8 @@ class _Call:
     def __init__(self, repository: Repository, raw: bytes, context: Context) -> None:
         self.context = context
         self.request: Any = None
-        self.split = SplitMessage(b"", (), ())
+        # Small messages are parsed whole.
+        self.split = SplitMessage(raw, (), ())
         self._repository = repository
         self._raw = raw
         self._held = 0
@@ -276,6 +279,9 @@ class _Call:
 
     async def tensors(self, form: BoundForm) -> Sequence[bytes | memoryview]:
         """Return the binary tensors, which are inflated if they have the sizes that they should."""
+        if whole := self.request.raw_input_contents:
+            _check_sizes(list(map(len, whole)), form)
+            return list(whole)
         _check_sizes(self.split.sizes, form)
         if self.split.raws is not None:
             return self.split.raws

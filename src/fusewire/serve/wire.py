@@ -25,7 +25,7 @@ _SHORT_NUMBERS = range(1, 6)
 # The most fields of a message and of its inputs, and of a list that is not packed.
 _MOST_FIELDS, _MOST_LISTED = 4096, 16_384
 # Messages of fewer bytes are parsed without a look at their inputs.
-_SMALL = 16 << 10
+SMALL = 16 << 10
 # Bytes that a message takes when it is read, for each byte that it may have.
 _GROWTH = 4
 _PIECE = 1 << 16
@@ -99,7 +99,7 @@ def _field(stream: _Stream, kind: int, most: int) -> bytes:
 
 def _check_inputs(outline: bytearray, limits: ServeLimits) -> None:
     """Refuse inputs that take many times their bytes when they are read."""
-    if len(outline) <= _SMALL:
+    if len(outline) <= SMALL:
         return
     fields = taken = 0
     for number, part in _fields(memoryview(outline), limits):
