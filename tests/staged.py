@@ -203,7 +203,9 @@ class StagedJudge:
     def paused(self, latest: float) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def judge(self, run: Callable[[Sequence[HostValue]], list[HostValue]]) -> Judgement:
+    def judge(
+        self, run: Callable[[Sequence[HostValue]], list[HostValue]], *, keeps_nan: bool = False
+    ) -> Judgement:
         verdicts: Sequence[Any] = self.verdicts
         status: Any = verdicts[self.judged] if self.judged < len(verdicts) else "right"
         self.judged += 1

@@ -208,9 +208,9 @@ def test_fastest_is_judged_though_the_budget_ended(
     staged = stage(clock, run_seconds={FAST: 0.01, SLOW: 0.5, TRUSTED: 0.5})
     judge = staged.judge.judge
 
-    def slowly(given: Any) -> Any:
+    def slowly(given: Any, **how: Any) -> Any:
         clock.sleep(30.0)
-        return judge(given)
+        return judge(given, **how)
 
     def first_run(name: str) -> float:
         return {FAST: 1.5, SLOW: 1.0, TRUSTED: 8.0}[name]
@@ -229,9 +229,9 @@ def test_slow_verdicts_leave_time_for_timing_and_come_after_it(
     staged = stage(clock, run_seconds={FAST: 0.01, SLOW: 0.02, TRUSTED: 0.03})
     judge = staged.judge.judge
 
-    def slowly(given: Any) -> Any:
+    def slowly(given: Any, **how: Any) -> Any:
         clock.sleep(8.0)
-        return judge(given)
+        return judge(given, **how)
 
     monkeypatch.setattr(staged.judge, "judge", slowly)
     said: list[str] = []
@@ -252,9 +252,9 @@ def test_doubt_that_is_seen_after_the_timing_has_no_time(
     )
     judge = staged.judge.judge
 
-    def slowly(given: Any) -> Any:
+    def slowly(given: Any, **how: Any) -> Any:
         clock.sleep(0.1 if staged.judge.judged else 76.0)
-        return judge(given)
+        return judge(given, **how)
 
     monkeypatch.setattr(staged.judge, "judge", slowly)
     result = run(staged, 100.0, is_thorough=True)

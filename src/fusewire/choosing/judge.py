@@ -13,14 +13,15 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal, final, get_args
 
 import numpy as np
 
+from fusewire.choosing.poison import Poison
 from fusewire.dtypes import DType
-from fusewire.errors import BudgetError, FusewireError, StoreError
+from fusewire.errors import BudgetError, EngineRaised, FusewireError, StoreError
 from fusewire.ir.graph import Array, Graph, HostValue
 from fusewire.ir.types import TensorType, Type
 from fusewire.numerics.deviation import Deviation
@@ -37,6 +38,8 @@ Status = Literal["right", "doubtful", "wrong", "cannot say", "not judged", "inac
 REPEATED_SECONDS = 2.0
 # Further random inputs are judged if the oracle takes no longer than this.
 FURTHER_SECONDS = 0.25
+# The share of the time until the deadline that the reference may take for poison.
+_POISON = 0.05
 # Why a set is left out that the budget does not reach.
 _LATE = "no time was left"
 # Seconds in which an oracle that is to wait reaches the end of a node, and between two looks.
@@ -129,6 +132,9 @@ class Judge:
     'given'
     """
 
+    # Inputs with NaN, or the reason why there are none, once somebody asked.
+    _poison: Poison | str | None = None
+
     def __init__(
         self,
         graph: Graph,
@@ -150,6 +156,7 @@ class Judge:
         self.sets = input_sets(graph, given, seed)
         self.deadline = math.inf if deadline is None else deadline
         self.end = math.inf if end is None else end
+        self._begin = time.monotonic()
         self._runs = runs
         self._seed = seed
         self._only = only
@@ -322,11 +329,11 @@ class Judge:
         except _UNFIT as error:
             return _LATE if self._is_late else f"the reference does not take it: {error}"
 
-    def judge(self, run: Run) -> Judgement:
+    def judge(self, run: Run, *, keeps_nan: bool = False) -> Judgement:
         """Judge the answers of a callable until one is wrong; what engines raise passes through.
 
         Quick runs are repeated, with other inputs in between: that shows answers that are stale,
-        overwritten, or wrong only later.
+        overwritten, or wrong only later. With ``keeps_nan``, it may not lose a NaN either.
         """
         judged: list[tuple[Kind, Verdict]] = []
         left_out: list[str] = []
@@ -357,7 +364,45 @@ class Judge:
                 judged.append((inputs.kind, verdict))
             if verdict.status == "wrong":
                 break
-        return _summary(judged, tuple(left_out), repeats)
+        judgement = _summary(judged, tuple(left_out), repeats)
+        is_asked = keeps_nan and judgement.status == "right"
+        return self._judged_on_poison(judgement, run, longest) if is_asked else judgement
+
+    def _judged_on_poison(self, judgement: Judgement, run: Run, longest: float) -> Judgement:
+        """Judge whether a NaN or an infinity of an input is lost, if there is time for it."""
+        poison = self._poison = self._poison or self._make_poison()
+        if not isinstance(poison, str) and time.monotonic() + longest >= self.end:
+            poison = _LATE
+        lost = ""
+        if not isinstance(poison, str):
+            try:
+                answer = run(poison.inputs)
+                with limited(self.limits, self._check):
+                    lost = poison.lost(answer)
+            except (EngineRaised, *_UNFIT) as error:
+                poison = str(error)
+        if isinstance(poison, str):
+            left_out = (*judgement.left_out, f"{POISON}: {poison}")
+            return replace(judgement, left_out=left_out)
+        judgement = replace(judgement, sets=(*judgement.sets, POISON))
+        return replace(judgement, status="wrong", reason=lost, kind=POISON) if lost else judgement
+
+    def _make_poison(self) -> Poison | str:
+        """Poison the inputs, or say why that is left out."""
+        poison = Poison(self.graph, self.other() or self.sets[0].values)
+        if not poison.is_any:
+            return "no input has floats"
+        # The oracle ran the reference so many times.
+        seconds, now = self.cost / (self._runs + 1), time.monotonic()
+        end = min(self.deadline, self.end)
+        if now + seconds >= end or seconds > _POISON * (end - self._begin):
+            return "the reference takes too long"
+        try:
+            with limited(self.limits, self._check):
+                assert poison.wanted is not None
+        except _UNFIT as error:
+            return f"the reference does not take it: {error}"
+        return poison
 
     def _verdict(self, oracle: Oracle | Alone, found: Sequence[list[HostValue]]) -> Verdict:
         if isinstance(oracle, Alone):
@@ -455,7 +500,10 @@ Kind = Literal[
     "large-2",
     "peaked",
     "peaked-2",
+    "poison",
 ]
+# A NaN and infinities in each input of floats: only where they come out is judged.
+POISON: Literal["poison"] = "poison"
 # Values for which engines take short cuts.
 SPECIAL: tuple[Kind, ...] = ("edges", "zeros", "ones")
 # Further draws, for graphs whose oracle is cheap: one draw shows what another hides.

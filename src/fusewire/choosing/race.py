@@ -22,7 +22,7 @@ from fusewire.choosing.accuracy import AccuracyJudge, shown_error
 from fusewire.choosing.blame import wrong_engines
 from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
 from fusewire.choosing.findings import Findings
-from fusewire.choosing.judge import Judge, Judgement
+from fusewire.choosing.judge import POISON, Judge, Judgement
 from fusewire.choosing.measure import CLOSE, Comparison, Contender, Timing, compare
 from fusewire.choosing.quiet import CallWatch
 from fusewire.choosing.repro import explain_fault
@@ -639,14 +639,15 @@ class Race:
     def _judged_by(self, trial: CandidateTrial) -> Judgement:
         """Judge a candidate: what computes in less precision, by what the user accepts."""
         if not trial.candidate.is_reduced:
-            return self._judge.judge(trial.run)
+            keeps_nan = not trial.candidate.may_lose_nan(self._runner.config)
+            return self._judge.judge(trial.run, keeps_nan=keeps_nan)
         assert self.accuracy is not None, "only who accepts less precision has such candidates"
         return self.accuracy.judge(trial.run)
 
     def _to_blame(self, name: str) -> tuple[str, ...] | None:
         """Find which engines of a wrong candidate are to blame; None if that is not known."""
         judged, candidate = self._wrong.get(name), self._trials[name].candidate
-        if judged is None or len(candidate.engines) == 1:
+        if judged is None or judged.kind == POISON or len(candidate.engines) == 1:
             return None
         runner, inputs = self._runner, self._inputs_of(judged)
         end = self._budget.oracle_ends
@@ -781,17 +782,22 @@ class Race:
                 yield f"{name} is doubtful, and is not used this time: {row.reason}"
         for name, judged in self._wrong.items():
             self._progress(f"looking for what {name} gets wrong")
-            fault = explain_fault(
-                self._trials[name],
-                self._inputs_of(judged),
-                self._runner,
-                self._findings,
-                judged.reason,
-                self._budget.oracle_ends,
-            )
+            # What a NaN makes wrong is said in full already.
+            fault = "" if judged.kind == POISON else self._explained(name, judged)
             sentence = f"{name} is wrong, and is not used: {self._rows[name].reason} {fault}"
             self._faults.append(sentence.rstrip())
         yield from self._faults
+
+    def _explained(self, name: str, judged: Judgement) -> str:
+        """Look for the node that is wrong, as far as there is time."""
+        return explain_fault(
+            self._trials[name],
+            self._inputs_of(judged),
+            self._runner,
+            self._findings,
+            judged.reason,
+            self._budget.oracle_ends,
+        )
 
     def _memory_notes(self, chosen: str) -> Iterable[str]:
         """Say which candidate would have been faster, had it held less."""
