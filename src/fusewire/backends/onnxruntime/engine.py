@@ -26,8 +26,10 @@ from fusewire.backends.onnxruntime.providers import (
 from fusewire.contract.artifact_writer import ArtifactWriter
 from fusewire.contract.backend import (
     CALIBRATED,
+    ENGINE_NAN,
     EXACT_NODES,
     FITTED,
+    NAN,
     SIZES,
     Artifact,
     Backend,
@@ -49,7 +51,7 @@ from fusewire.contract.inspection import EngineKernel, Inspector
 from fusewire.contract.model_file import FileFormat, FileReader, ModelFile
 from fusewire.contract.script import Script, Scripted
 from fusewire.errors import OptionsError, RefusedError
-from fusewire.ir.graph import Array, Graph
+from fusewire.ir.graph import Array, Graph, Node
 from fusewire.process.machine import processor
 from fusewire.process.wheels import installed, native_libraries
 
@@ -154,7 +156,7 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader, Inspecto
             known = constants_of(given)
             weights = [slot for slot in weights if slot.digest in known]
         outside = {slot.digest for slot in weights if slot.digest is not None}
-        written = lower(region)
+        written = lower(region, launch)
         if places := in_place(written, len(region.inputs), len(region.outputs)):
             launch["in_place"] = places
         if needs_exact_codes(region):
@@ -255,12 +257,24 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader, Inspecto
         return fields
 
     def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
-        """Offer known sizes on the CPU where they leave out a branch around a recurrent layer."""
+        """Offer kernels that lose NaN on the CPU, and known sizes where they leave out a branch."""
         if provider_of(device) is not None:
             return []
         from fusewire.backends.onnxruntime.lowering import gains_by_sizes
 
-        return [{SIZES: FITTED}] if gains_by_sizes(region) else []
+        known: list[dict[str, Fact]] = []
+        nodes = (node for part in region.walk() for node in part.nodes)
+        if any(self.loses_nan(node, device) for node in nodes):
+            known.append({NAN: ENGINE_NAN})
+        if not gains_by_sizes(region):
+            return known
+        return [*({**options, SIZES: FITTED} for options in known), {SIZES: FITTED}]
+
+    def loses_nan(self, node: Node, device: Device) -> bool:
+        """Look whether its own kernel is among those that are mended."""
+        from fusewire.backends.onnxruntime.mended import loses
+
+        return loses(node)
 
     def reduced(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
         """Offer int8 for products with weights on the CPU, and what other providers have."""
@@ -325,6 +339,9 @@ def _launch(device: Device, config: Config) -> dict[str, Fact]:
         raise OptionsError(f"threads={config.threads}: at least 1 is needed, or none given.")
     launch: dict[str, Fact] = {"deterministic": config.deterministic}
     launch |= {name: False for name in (SPINNING, ARENA) if not config.options.get(name, True)}
+    # What is rounded to int8 has no NaN, and other providers have kernels of their own.
+    if config.options.get(NAN) == ENGINE_NAN or config.options.get(CALIBRATED) or options:
+        launch[NAN] = ENGINE_NAN
     if options:
         launch["provider_options"] = launch_options(options)
     return launch if config.threads is None else {**launch, "threads": config.threads}

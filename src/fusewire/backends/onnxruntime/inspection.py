@@ -39,7 +39,7 @@ def optimised_kernels(region: Graph, launch: Mapping[str, Fact]) -> list[EngineK
             f"The region has {size:,} bytes of weights, and what ONNX Runtime fuses is looked at "
             f"for {MOST_BYTES:,} at most. Look at a part of it."
         )
-    written, options = lower(region), settings(launch)
+    written, options = lower(region, launch), settings(launch)
     with TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
         options.optimized_model_filepath = str(path)

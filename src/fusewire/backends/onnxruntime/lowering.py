@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, final
 
 import numpy as np
 
 from fusewire.backends.onnxruntime.copies import input_names, output_names
 from fusewire.backends.onnxruntime.kernels import KERNELS, SINCE
-from fusewire.dtypes import DType, bfloat16, float32, float64, int8, int32, int64, uint8
+from fusewire.backends.onnxruntime.mended import MENDED
+from fusewire.contract.backend import ENGINE_NAN, NAN, Fact
+from fusewire.dtypes import DType, bfloat16, dtype, float32, float64, int8, int32, int64, uint8
 from fusewire.errors import FormatError
 from fusewire.ir.dims import symbols
 from fusewire.ir.graph import Array, Graph, Node
@@ -80,6 +83,25 @@ def _stft(e: Emitter, node: Node, signal: Ref, window: Ref | None) -> Ref | Sequ
     found = e("Conv", flat, weights, strides=[attrs["frame_step"]])
     framed = e("Transpose", found, perm=[0, 2, 1])
     return e("Reshape", framed, e.integers(0, 0, bins, 2))
+
+
+def _quantize(e: Emitter, node: Node, x: Ref, scale: Ref, zero: Ref | None) -> Ref | Sequence[Ref]:
+    """Divide, round and saturate node by node where the engine's own makes -128 of infinity.
+
+    That is where a scale is for a block of elements (1.31.1): it saturates after a cast to int32.
+    """
+    attrs, to = attrs_of(node), dtype(attrs_of(node)["dtype"])
+    block = attrs["block"]
+    size = block and operand(node, 0).tensor.shape[attrs["axis"]]
+    if not isinstance(size, int) or not block or to.bits < 8 or not to.is_integer:
+        return WRITERS["quantize"](e, node, x, scale, zero)
+    wide, places = widened(e, x, float32), e.integers(*(i // block for i in range(size)))
+    each = e("Gather", widened(e, scale, float32), places, axis=attrs["axis"])
+    codes = e("Round", e("Div", wide, each))
+    if zero is not None:
+        codes = e("Add", codes, e("Gather", e.cast(zero, wide.dtype), places, axis=attrs["axis"]))
+    low, high = (number(e, bound, wide) for bound in to.range)
+    return e.cast(e("Clip", codes, low, high), to)
 
 
 # The engine's blocks have a power of two of codes, from 16 on; larger ones are cut.
@@ -195,6 +217,7 @@ OWN: Mapping[str, Write] = {
     "sigmoid": _sigmoid,
     "stft": _stft,
     "matmul_nbits": _matmul_nbits,
+    "quantize": _quantize,
     "sin": _periodic("Sin", 0.0),
     "cos": _periodic("Cos", 0.5),
 }
@@ -319,8 +342,9 @@ def refuses(node: Node, versions: Sequence[int] = OPSETS) -> str | None:
     for type_ in (*given, *node.types):
         if (reason := _foreign(type_)) is not None:
             return reason
-    reason = refusal(node, Model(Runtime(versions[0]), LOWERING))
-    return reason and refusal(node, Model(Runtime(versions[-1]), LOWERING))
+    table = table_of()
+    reason = refusal(node, Model(Runtime(versions[0]), table))
+    return reason and refusal(node, Model(Runtime(versions[-1]), table))
 
 
 def _foreign(type_: Type) -> str | None:
@@ -363,13 +387,19 @@ def _all_steps(body: OnnxBody) -> Iterator[OnnxStep]:
                 yield from _all_steps(attr)
 
 
-def lower(region: Graph) -> WrittenModel:
+def table_of(launch: Mapping[str, Fact] = MappingProxyType({})) -> Mapping[str, Write]:
+    """Give the rows that an artifact is written by."""
+    return LOWERING if launch.get(NAN) == ENGINE_NAN else ChainMap({**MENDED}, LOWERING)
+
+
+def lower(region: Graph, launch: Mapping[str, Fact] = MappingProxyType({})) -> WrittenModel:
     """Write a region for the lowest opset that has all it needs.
 
     Inputs and outputs are named by their places: names of values need not differ.
     """
+    table = table_of(launch)
     names = input_names(len(region.inputs)), output_names(len(region.outputs))
     try:
-        return emit(region, Runtime(OPSETS[0]), LOWERING, names)
+        return emit(region, Runtime(OPSETS[0]), table, names)
     except FormatError:
-        return emit(region, Runtime(OPSETS[-1]), LOWERING, names)
+        return emit(region, Runtime(OPSETS[-1]), table, names)

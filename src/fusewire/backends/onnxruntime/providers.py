@@ -22,6 +22,7 @@ from fusewire.contract.backend import (
     Device,
     Shapes,
     fitted_sizes_option,
+    nan_option,
 )
 from fusewire.contract.devices import CPU, DeviceName
 from fusewire.errors import OptionsError
@@ -38,7 +39,7 @@ ARENA = "arena"
 EXACT_CODES = "exact_codes"
 # Prefix of options that are handed to the provider as they are.
 OWN = "provider."
-_FITTED = fitted_sizes_option()
+_FITTED, _NAN = fitted_sizes_option(), nan_option()
 # Runs ops of its own on a server; no device of this machine.
 REMOTE = ("AzureExecutionProvider",)
 
@@ -266,6 +267,7 @@ _OWN_KERNELS = (
         "places of the matrix products that stay exact with int8 on the CPU, such as 3,7-9",
     ),
     replace(_FITTED, meaning=f"on the CPU. {_FITTED.meaning}"),
+    replace(_NAN, meaning=f"on the CPU. {_NAN.meaning}"),
 )
 
 

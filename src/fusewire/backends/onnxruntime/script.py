@@ -37,4 +37,6 @@ def script(region: Graph, config: Config) -> Script | None:
         providers=PROVIDERS,
         disabled=list(DISABLED),
     )
-    return Script(source, {"model.onnx": lower(region).proto(set()).SerializeToString()})
+    return Script(
+        source, {"model.onnx": lower(region, config.options).proto(set()).SerializeToString()}
+    )

@@ -21,7 +21,7 @@ from fusewire.ops.control import while_
 from fusewire.ops.elementwise import add, minimum, subtract, truncate_divide
 from fusewire.ops.indexing import gather
 from fusewire.ops.inference import axis_of
-from fusewire.ops.logic import less, less_equal, logical_and, where
+from fusewire.ops.logic import isnan, less, logical_and, logical_not, logical_or, where
 from fusewire.ops.movement import broadcast_to
 from fusewire.ops.reduction import reduce_any
 from fusewire.ops.shape import dim_of
@@ -65,10 +65,14 @@ def _write_top_k(e: Emitter, node: Node, x: Ref, k: Ref | None = None) -> list[R
 
 
 def _write_places(e: Emitter, node: Node, x: Ref) -> Ref:
-    """Find the places of elements in order; NaN is the largest, larger than infinity."""
+    """Find the places of elements in order."""
     value, descending = operand(node, 0).tensor, bool(node.attrs["descending"])
     axis = axis_of(node.attrs["axis"], value.rank)  # type: ignore[arg-type]  # an int
-    count = e.size(value.shape[axis])
+    return places_in_order(e, x, e.size(value.shape[axis]), axis, descending)
+
+
+def places_in_order(e: Emitter, x: Ref, count: Ref, axis: int, descending: bool) -> Ref:
+    """Order the ``count`` elements of an axis; NaN is the largest, larger than infinity."""
     if not x.dtype.is_float:
         return _top(e, x, count, axis, descending)[1]
     broken = e("IsNaN", x, dtype=bool_)
@@ -120,11 +124,13 @@ def _search(row: Value, x: Value, right: bool) -> Value:
     (count,), shape = row.tensor.shape, x.tensor.shape
     low = broadcast_to(constant(np.int64(0)), shape=shape)
     high = broadcast_to(dim_of(row, 0), shape=shape)
+    # NaN is the largest.
+    below = _below_or_nan if row.tensor.dtype.is_float else less
 
     def halve(low: Value, high: Value, row: Value, x: Value) -> list[Value]:
         middle = truncate_divide(add(low, high), 2)
         seen = gather(row, minimum(middle, subtract(dim_of(row, 0), 1)), axis=0)
-        above = less_equal(seen, x) if right else less(seen, x)
+        above = logical_not(below(x, seen)) if right else below(seen, x)
         above = logical_and(above, less(low, high))
         return [where(above, add(middle, 1), low), where(above, high, middle)]
 
@@ -136,6 +142,10 @@ def _search(row: Value, x: Value, right: bool) -> Value:
     body = subgraph(halve, *types)
     test = subgraph(lambda low, high, row, x: [reduce_any(less(low, high))], *types)
     return while_(low, high, row, x, condition=test, body=body, carries=2)[0]
+
+
+def _below_or_nan(x: Value, y: Value) -> Value:
+    return logical_or(less(x, y), logical_and(isnan(y), logical_not(isnan(x))))
 
 
 ROWS = (
