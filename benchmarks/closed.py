@@ -90,15 +90,17 @@ def conformance(name: str) -> dict[Case, Outcome]:
         ready.append(Ready(case, graph, claimed.graph, inputs, "native"))
     with ChildPool() as pool:
 
-        def run(part: Sequence[Ready[Case]]) -> list[HostValue]:
+        def run(
+            part: Sequence[Ready[Case]], calls: Sequence[Sequence[HostValue]]
+        ) -> list[list[HostValue]]:
             region = merge([item.legal for item in part])
-            given = [x for item in part for x in item.inputs]
-            found = first_contact(
-                reference, region, target.device, Config(), given, LIMITS, pool=pool
+            # A child compiles anew for each call: one, without the poisoned inputs.
+            outcome = first_contact(
+                reference, region, target.device, Config(), calls[0], LIMITS, pool=pool
             )
-            if isinstance(found, Refusal):
-                raise BY_CODE[found.code](found.reason, found.suggestion)
-            return found.outputs
+            if isinstance(outcome, Refusal):
+                raise BY_CODE[outcome.code](outcome.reason, outcome.suggestion)
+            return [outcome.outputs]
 
         judge(name, ready, run, outcomes)
     known = {gap.op for gap in backend.gaps}

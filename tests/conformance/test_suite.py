@@ -31,6 +31,20 @@ def test_wrong_op_fails_and_its_neighbours_pass() -> None:
     assert len(problems) >= 4
 
 
+def test_op_that_loses_nan_fails_though_its_samples_are_right() -> None:
+    rows, problems = _report("maximum", "minimum")
+    assert {name: row.status for name, row in rows.items()} == {
+        "maximum": "failed",
+        "minimum": "proven",
+    }
+    assert all("with nan at" in problem and "of operand 0" in problem for problem in problems)
+    assert {case.dtype.name for case, x in rows["maximum"].outcomes.items() if x.reason} == {
+        "float16",
+        "float32",
+        "float64",
+    }
+
+
 def test_known_gap_is_counted_and_is_no_problem() -> None:
     rows, problems = _report("sin", gaps=[Gap("sin", "todo", "It is a cosine.")])
     assert not problems

@@ -1,4 +1,4 @@
-"""A backend that gets one op wrong, and refuses two others."""
+"""A backend that gets one op wrong, loses NaN in another, and refuses two more."""
 
 from collections.abc import Mapping, Sequence
 from typing import final
@@ -19,15 +19,19 @@ from fusewire.contract.backend import (
 )
 from fusewire.contract.region import claim_by_table
 from fusewire.ir.builder import Rebuild
-from fusewire.ir.graph import Array, Graph
+from fusewire.ir.graph import Array, Graph, Node
 from fusewire.ops.elementwise import cos
+from fusewire.ops.logic import greater, where
 
 CPU = Device("cpu", "test")
 
 
 @final
 class WrongSine(Backend):
-    """The reference, but for a sine that is a cosine, and no softmax or sort at all."""
+    """The reference, but for a sine that is a cosine, and no softmax or sort at all.
+
+    Of two elements it takes the second as the larger if they cannot be compared.
+    """
 
     def __init__(self, *gaps: Gap) -> None:
         self._gaps = gaps
@@ -56,7 +60,11 @@ class WrongSine(Backend):
         rebuild = Rebuild(region)
         for node in region.nodes:
             new = rebuild.copied(node)
-            made = cos(new.operands[0]).node if node.op == "sin" else new
+            made: Node | None = new
+            if node.op == "sin":
+                made = cos(*new.operands).node
+            elif node.op == "maximum":
+                made = where(greater(*new.operands), *new.operands).node
             assert made is not None
             rebuild.replace(node, made.outputs)
         return self._inner.compile(rebuild.finish(), device, config)

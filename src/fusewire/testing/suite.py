@@ -2,7 +2,8 @@
 
 Nothing falls back: a case counts if every node of it, or of its expansion, runs on the backend.
 Many cases are compiled as one graph, because engines take longer to compile than to run. A graph
-that fails is halved until the failing case is alone.
+that fails is halved until the failing case is alone. What is compiled also runs every case with
+NaN, infinities and -0 in its operands.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from itertools import islice, zip_longest
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+import numpy as np
 
 from fusewire.contract.backend import Backend, Config, Device, Fact, Gap
 from fusewire.contract.region import weights_of
@@ -29,6 +32,7 @@ from fusewire.process.guard import guarded
 from fusewire.process.trial import filled
 from fusewire.runtime.transfer import hand_over, to_host
 from fusewire.testing.conformance import Case, cases, gap_of, value_problems
+from fusewire.testing.poison import Round, poison_problems, rounds_of
 
 BATCH = 48
 Status = Literal["native", "expanded", "helped", "refused", "gap", "failed"]
@@ -71,8 +75,22 @@ class Ready(Generic[Made]):
     inputs: list[HostValue]
     status: Status
 
+    def rounds(self) -> list[Round]:
+        """Make the poisoned inputs of a sample, and what the reference makes of them."""
+        if not isinstance(self.case, Case):
+            return []
+        return rounds_of(self.graph, self.inputs, self.case.dtype)
 
-def run_cases(backend: Backend, device: Device, found: Iterable[Made]) -> dict[Made, Outcome]:
+
+# Runs cases together, once for each list of inputs, and gives the outputs of each run.
+Run: TypeAlias = Callable[
+    [Sequence[Ready[Made]], Sequence[Sequence[HostValue]]], list[list[HostValue]]
+]
+
+
+def run_cases(
+    backend: Backend, device: Device, found: Iterable[Made], config: Config = Config()
+) -> dict[Made, Outcome]:
     """Run cases without fallback."""
     outcomes: dict[Made, Outcome] = {}
     ready: list[Ready[Made]] = []
@@ -93,7 +111,7 @@ def run_cases(backend: Backend, device: Device, found: Iterable[Made]) -> dict[M
             continue
         status: Status = "expanded" if claimed.expanded else "native"
         ready.append(Ready(case, graph, claimed.graph, inputs, status))
-    engine = _Engine(backend, device)
+    engine = _Engine(backend, device, config)
     judge(backend.info.name, ready, engine.answers, outcomes)
     for options, chosen in engine.configurations(ready):
         found_here: dict[Made, Outcome] = {}
@@ -114,18 +132,23 @@ class _Engine:
     device: Device
     config: Config = field(default_factory=Config)
 
-    def answers(self, part: Sequence[Ready[Made]]) -> list[HostValue]:
+    def answers(
+        self, part: Sequence[Ready[Made]], calls: Sequence[Sequence[HostValue]]
+    ) -> list[list[HostValue]]:
         """Run cases together, into memory that shows what is not written if it is a device's."""
         backend, device = self.backend, self.device
         graph = merge([item.legal for item in part])
         artifact = backend.compile(graph, device, self.config)
         executable = backend.load(artifact, device, weights_of(artifact, constants_of(graph)))
-        given = [hand_over(x, backend.exchange_on(device)) for item in part for x in item.inputs]
-        own = filled(backend, artifact, device)
-        event = executable.run_into(given, own) if own else executable.run(given)
-        got = [to_host(x) for x in event.wait()]
+        answers = []
+        for inputs in calls:
+            given = [hand_over(x, backend.exchange_on(device)) for x in inputs]
+            own = filled(backend, artifact, device)
+            event = executable.run_into(given, own) if own else executable.run(given)
+            # Copied: an engine may use its memory again in the next run.
+            answers.append([_kept(to_host(x)) for x in event.wait()])
         executable.close()
-        return got
+        return answers
 
     def configurations(
         self, ready: Sequence[Ready[Made]]
@@ -147,15 +170,16 @@ class _Engine:
 def judge(
     name: str,
     ready: Sequence[Ready[Made]],
-    run: Callable[[Sequence[Ready[Made]]], list[HostValue]],
+    run: Run[Made],
     outcomes: dict[Made, Outcome],
 ) -> None:
     """Run cases in batches, and compare each with the oracle."""
     stack = [ready[start : start + BATCH] for start in range(0, len(ready), BATCH)]
     while stack:
         part = stack.pop()
+        rounds = [item.rounds() for item in part]
         try:
-            found = guarded(name, "run", f"{len(part)} cases", run, part)
+            found = _answers(name, run, part, rounds)
         except FusewireError as error:
             if len(part) == 1:
                 outcomes[part[0].case] = Outcome("failed", str(error))
@@ -163,12 +187,38 @@ def judge(
                 middle = len(part) // 2
                 stack += [part[middle:], part[:middle]]
             continue
-        answers = iter(found)
-        for item in part:
-            got = list(islice(answers, len(item.graph.outputs)))
+        answers = [iter(outputs) for outputs in found]
+        for item, poisoned in zip(part, rounds, strict=True):
+            got, *more = [list(islice(outputs, len(item.graph.outputs))) for outputs in answers]
             problems = value_problems(item.graph, item.inputs, got)
+            for one, answer in zip(poisoned, more, strict=False):
+                problems += poison_problems(item.graph, one, answer)
             status: Status = "failed" if problems else item.status
             outcomes[item.case] = Outcome(status, "; ".join(problems))
+
+
+def _answers(
+    name: str,
+    run: Run[Made],
+    part: Sequence[Ready[Made]],
+    rounds: Sequence[Sequence[Round]],
+) -> list[list[HostValue]]:
+    """Run cases with their inputs, and then as often as one of them has another round."""
+    calls = [[x for item in part for x in item.inputs]]
+    for each in zip_longest(*rounds):
+        pairs = zip(part, each, strict=True)
+        calls.append([x for item, one in pairs for x in (one.inputs if one else item.inputs)])
+    try:
+        return guarded(name, "run", f"{len(part)} cases", run, part, calls)
+    except FusewireError:
+        if len(part) > 1 or len(calls) == 1:
+            raise
+    # An engine that refuses poison loses nothing.
+    return guarded(name, "run", "1 case", run, part, calls[:1])
+
+
+def _kept(x: HostValue) -> HostValue:
+    return np.array(x) if isinstance(x, np.ndarray) else x
 
 
 def merge(graphs: Sequence[Graph]) -> Graph:
