@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import fusewire as fw
 from fusewire import ops
 from fusewire.errors import CheckError
 from fusewire.ir.graph import Graph
+from fusewire.ops.table import all_ops
 from fusewire.planning.guards import graph_needs
 from fusewire.records.plans import read_plan, write_plan
 from tests.planning.index_models import differs, outcome
@@ -73,6 +75,54 @@ CASES = {
         "rois[0, 2] is inf; it must be finite",
     ),
 }
+
+
+# How operands are called that select memory, or say how much of it there is.
+SELECTING = re.compile(
+    "(ind|places|position|lengths?|starts|limits|strides|batches|labels|k$|repeats|sizes|shape|rois|"
+    "padding|most|start|stop|step|trips|mask|condition)"
+)
+# Operands that need no bound, and why.
+UNBOUND = {
+    "where condition": "it chooses between two elements that are both there",
+    "check condition": "it selects nothing",
+    "loop trips": "limits count the rounds",
+    "loop condition": "it selects nothing",
+    "attention k": "it is keys",
+    "attention mask": "it is added, or chooses between elements that are there",
+    "deformable_conv mask": "it is multiplied",
+    "boolean_mask mask": "its type has the shape of the leading axes",
+    "csr_to_coo indices": "columns are copied, and used by nobody here",
+    "range start": "limits count the elements",
+    "range stop": "limits count the elements",
+    "range step": "limits count the elements",
+    "one_hot indices": "a place outside gives a row of the value for off",
+    "dynamic_update_slice starts": "a block that does not fit is moved until it does",
+    "dynamic_slice starts": "ends outside are taken as the end of the axis",
+    "dynamic_slice limits": "ends outside are taken as the end of the axis",
+    "dynamic_slice strides": "limits count the elements",
+    "dynamic_reshape shape": "engines and limits compare the elements with those that are there",
+    "dynamic_broadcast_to shape": "limits count the elements",
+    "dynamic_full shape": "limits count the elements",
+    "dynamic_tile repeats": "limits count the elements",
+    "dynamic_pad padding": "limits count the elements",
+    "dynamic_resize sizes": "limits count the elements",
+    "non_max_suppression most": "there are no more boxes than there are",
+    "sequence_at position": "only the reference runs it, and checks",
+    "sequence_insert position": "only the reference runs it, and checks",
+    "sequence_erase position": "only the reference runs it, and checks",
+    "split_to_sequence sizes": "only the reference runs it, and checks",
+}
+
+
+def test_operands_that_select_memory_have_a_bound_or_a_reason() -> None:
+    unbound = {
+        f"{op.name} {name}"
+        for op in all_ops().values()
+        for name in {*op.parameters[0], *op.index_operands}
+        if SELECTING.match(name) and all(name != r.operand for r in op.requires)
+    }
+    assert unbound == UNBOUND.keys()
 
 
 def graph_of(case: Case) -> Graph:
