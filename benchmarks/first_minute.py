@@ -1,21 +1,19 @@
 """What does somebody see in the first minute after `pip install`?
 
-    python benchmarks/first_minute.py [--model ppocr-rec] [--pictures docs/pictures] [--folder DIR]
+    python benchmarks/first_minute.py [--model ppocr-rec] [--folder DIR]
 
 Makes a clean virtual environment, builds the wheel and installs it with three engines from the
 package index. Then, with an empty cache each: `fusewire bench` (at most 60 s on two quiet cores)
 and `fusewire run`, whose first call compares the engines (at most 20 s), and once more when that is
-remembered. Prints Markdown for benchmarks/results/first_minute.md; with --pictures it also draws
-what was seen. A folder that is given is kept, and an environment in it used again.
+remembered. Prints Markdown for benchmarks/results/first_minute.md. A folder that is given is kept,
+and an environment in it used again.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -24,15 +22,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from fusewire.cli.comparison import markdown, sheet, title
-from fusewire.cli.plot import plot
+from fusewire.cli.comparison import markdown
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = "onnx,onnxruntime,openvino,xla"
 BENCH_SECONDS, DECIDE_SECONDS = 60.0, 20.0
-_MONOSPACE = "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 sys.path.insert(0, str(ROOT / "benchmarks" / "zoo"))
 zoo: Any = import_module("zoo")
 
@@ -67,19 +61,6 @@ def install(folder: Path) -> dict[str, float]:
     return steps
 
 
-def draw(report: dict[str, Any], folder: Path, name: str) -> None:
-    """Write what a terminal shows, and the plot."""
-    folder.mkdir(parents=True, exist_ok=True)
-    console = Console(record=True, width=108, file=io.StringIO(), force_terminal=True)
-    console.print(sheet(report))
-    shown = console.export_svg(title=title(report))
-    # Pages do not let pictures fetch fonts: what every system has serves as well.
-    shown = re.sub(r"@font-face \{.*?\}\n", "", shown, flags=re.DOTALL)
-    shown = shown.replace("Fira Code, monospace", _MONOSPACE)
-    (folder / f"bench-{name}-table.svg").write_text(shown, encoding="utf-8")
-    (folder / f"bench-{name}.svg").write_text(plot(report), encoding="utf-8")
-
-
 def shape_words(name: str) -> list[str]:
     """Say the shapes of a model's inputs, which the zoo knows."""
     made = zoo.inputs(name)
@@ -90,7 +71,6 @@ def shape_words(name: str) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="ppocr-rec", help="a model of the zoo")
-    parser.add_argument("--pictures", type=Path, help="draw what was seen into this folder")
     parser.add_argument("--folder", type=Path, help="where the environment is kept")
     given = parser.parse_args()
     zoo.fetch([given.model])
@@ -106,8 +86,6 @@ def main() -> None:
         for _ in range(2):
             said, whole = run(command, "run", model, *words, "--json", cache=caches / "two")
             runs.append((json.loads(said)["first_seconds"], whole))
-    if given.pictures is not None:
-        draw(report, given.pictures, given.model)
     (first, first_whole), (again, again_whole) = runs
     rows = [
         *((f"installing: {name}", seconds, None) for name, seconds in steps.items()),

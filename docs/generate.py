@@ -52,6 +52,7 @@ SHOWN_COLUMNS = (
     ("interval", "95% interval"),
     ("verdict |", "verdict"),
 )
+COSTLY_ROWS = {"ppocr-det": "text detection", "tashkeel": "vowels of Arabic text"}
 SHOWN_ROWS = {
     "ppocr-det": "text detection",
     "ppocr-rec": "text recognition",
@@ -135,8 +136,7 @@ def engines() -> Iterator[str]:
         f"{fail} fail, {unclear} have intervals too wide to judge, and the worst takes {worst} "
         "times as long.\n"
     )
-    lines = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
-    cells = {line[0].removeprefix("| "): line for line in lines}
+    cells = _engine_rows(page)
     places = [cells["row"].index(column) for column, _ in SHOWN_COLUMNS]
     titles = ["Model", *(title for _, title in SHOWN_COLUMNS)]
     shown = [
@@ -144,6 +144,25 @@ def engines() -> Iterator[str]:
         for name, about in SHOWN_ROWS.items()
     ]
     yield from table(titles, shown, right=",".join(titles[1:-1]))
+
+
+def _engine_rows(page: str) -> dict[str, list[str]]:
+    """Map the rows of the comparison, and its head, to their cells."""
+    lines = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    return {line[0].removeprefix("| "): line for line in lines}
+
+
+def one_engine() -> Iterator[str]:
+    """Show by two rows of the comparison what the wrong engine costs."""
+    cells = _engine_rows(ENGINES.read_text(encoding="utf-8"))
+    columns, titles = zip(*SHOWN_COLUMNS[:4], strict=True)
+    rows: list[list[str]] = []
+    for name, about in COSTLY_ROWS.items():
+        row = dict(zip(cells["row"], cells[name], strict=True))
+        times = [row[column] for column in columns]
+        rows.append([f"{about} ({name})", *times, ALONE[row["chosen"]]])
+    heads = ("Milliseconds per call", *titles)
+    yield from table((*heads, "which chose"), rows, right=",".join(titles))
 
 
 def extras() -> Iterator[str]:
@@ -567,6 +586,7 @@ FILES: Mapping[str, Callable[[], str]] = {"llms.txt": llms}
 PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "extras": extras,
     "engines": engines,
+    "one-engine": one_engine,
     "commands": commands,
     "command-pages": command_pages,
     "status": status,

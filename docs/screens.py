@@ -4,6 +4,11 @@
 
 Runs each command as a user would, and writes docs/screens/NAME-COLUMNS.svg with Rich's export. The
 figures of `bench` are those of this machine at this moment: take them when nothing else runs.
+
+    python docs/screens.py readme MODEL
+
+Draws docs/pictures/bench-MODEL.svg of a model file with `bench --plot`, and records the output of
+`bench --example` in the README. A machine that is busy gives neither: look at both.
 """
 
 from __future__ import annotations
@@ -33,6 +38,8 @@ COMMANDS = {
 # Rich's template loads a font from elsewhere; a page in a repository must not.
 _FONTS = re.compile(r"@font-face \{\{.*?\}\}\s*", re.DOTALL)
 
+_EXAMPLE_BLOCK = re.compile(r"```console[^\n]*\n\$ fusewire bench --example\n.*?```", re.DOTALL)
+
 
 def picture(words: tuple[str, ...], columns: int) -> str:
     """Run a command on a screen of so many columns, and draw what it prints."""
@@ -56,8 +63,29 @@ def picture(words: tuple[str, ...], columns: int) -> str:
     )
 
 
+def record_readme(model: Path) -> None:
+    """Draw the picture of a model, and record the output that the README shows."""
+    drawn = FOLDER.with_name("pictures") / f"bench-{model.stem}.svg"
+    said("bench", str(model), "--plot", str(drawn))
+    lines = [line.rstrip() for line in said("bench", "--example").rstrip().splitlines()]
+    shown = "\n".join(["```console recorded", "$ fusewire bench --example", *lines, "```"])
+    page = FOLDER.parents[1] / "README.md"
+    text = page.read_text(encoding="utf-8")
+    page.write_text(_EXAMPLE_BLOCK.sub(lambda _: shown, text), encoding="utf-8")
+
+
+def said(*words: str) -> str:
+    """Run a command as the tests of the pages do, and return what it says."""
+    plain = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "fusewire", *words]
+    return subprocess.run(command, env=plain, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
 def main(names: list[str]) -> None:
     """Draw the named commands, or all of them."""
+    if names[:1] == ["readme"]:
+        record_readme(Path(names[1]))
+        return
     FOLDER.mkdir(exist_ok=True)
     for name in names or COMMANDS:
         for columns in WIDTHS:
