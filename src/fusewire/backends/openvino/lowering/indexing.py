@@ -35,11 +35,17 @@ from fusewire.ir.graph import Array, Node, Value
 REDUCTIONS = {"set": "none", "add": "sum", "multiply": "prod", "max": "max", "min": "min"}
 
 
-def counted(x: Ov, axes: Sequence[int], value: Value, indices: Ov) -> Ov:
+def counted(s: Any, x: Ov, axes: Sequence[int], value: Value, indices: Ov) -> Ov:
     """Count places along axes of ``x`` from the front, and keep them inside.
 
     One axis is for all, or one for each place along the last axis. The sizes are the engine's own.
     """
+    node = value.node
+    if node is not None and node.op == "broadcast_to" and len(axes) == 1:
+        # Before they are repeated there are fewer.
+        (source,) = node.operands
+        places = counted(s, x, axes, source, s.index(source))
+        return ops.broadcast(places, s.shape(value.tensor.shape))
     shape = port_of(x).get_partial_shape()
     dims = [shape[axis] for axis in axes]
     size = const([dim.get_length() for dim in dims]) if all(d.is_static for d in dims) else None
@@ -66,7 +72,7 @@ def _gather(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
 
 def _gather_elements(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
     axis = axis_of(node, rank_of(x))
-    places = counted(x, [axis], node.operands[1], indices)
+    places = counted(s, x, [axis], node.operands[1], indices)
     data, at = (value.tensor.shape for value in node.operands)
     others = [i for i, (a, b) in enumerate(zip(data, at, strict=True)) if i != axis and a != b]
     for other in others:
@@ -83,13 +89,13 @@ def _gather_nd(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
     assert isinstance(depth, int), "its type rule asks for it"
     if depth == 0:
         return ops.broadcast(x, s.shape(node.outputs[0].tensor.shape))
-    places = counted(x, range(batch, batch + depth), node.operands[1], indices)
+    places = counted(s, x, range(batch, batch + depth), node.operands[1], indices)
     return ops.gather_nd(x, places, batch)
 
 
 def _scatter_elements(s: Any, node: Node, x: Ov, indices: Ov, updates: Ov) -> Ov:
     axis = axis_of(node, rank_of(x))
-    places = counted(x, [axis], node.operands[1], indices)
+    places = counted(s, x, [axis], node.operands[1], indices)
     return _written(
         node,
         x,
@@ -101,7 +107,7 @@ def _scatter_elements(s: Any, node: Node, x: Ov, indices: Ov, updates: Ov) -> Ov
 def _scatter_nd(s: Any, node: Node, x: Ov, indices: Ov, updates: Ov) -> Ov:
     depth = node.operands[1].tensor.shape[-1]
     assert isinstance(depth, int), "its type rule asks for it"
-    places = counted(x, range(depth), node.operands[1], indices)
+    places = counted(s, x, range(depth), node.operands[1], indices)
     return _written(
         node, x, updates, lambda a, b, how: ops.scatter_nd_update(a, places, b, reduction=how)
     )
