@@ -189,7 +189,7 @@ def test_canary_finds_an_engine_that_goes_wrong_later(
     fw.register("fusewire.testing.chaos:second_at_run")
     try:
         monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["chaos", "reference"])
-        monkeypatch.setattr("fusewire.choosing.judge.Judge.judge", lambda self, run: RIGHT)
+        monkeypatch.setattr("fusewire.choosing.judge.Judge.judge", lambda *_, **__: RIGHT)
         made = fw.compile(
             program,
             X,
@@ -218,7 +218,7 @@ def test_canary_replaces_a_plan_of_several_regions(
     fw.register("tests.split:wrong", "split")
     try:
         monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["split", "reference"])
-        monkeypatch.setattr("fusewire.choosing.judge.Judge.judge", lambda self, run: RIGHT)
+        monkeypatch.setattr("fusewire.choosing.judge.Judge.judge", lambda *_, **__: RIGHT)
         monkeypatch.setattr("fusewire.choosing.race.compare", prefers("split"))
         options = fw.Options(
             level=1, canary=1, fallback="allow", start="measured", budget_seconds=1.0
