@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,8 @@ def softmax(x: Any, axis: int = -1) -> Any:
     return e / np.sum(e, axis=axis, keepdims=True)
 
 
-def source_of(subject: str) -> tuple[Any, tuple[Any, ...], bool]:
-    """Return what is compiled, its arguments, and whether it runs by itself."""
+def source_of(subject: str) -> tuple[Any, tuple[Any, ...] | dict[str, Any], bool]:
+    """Return what is compiled, its arguments in order or by name, and whether it runs itself."""
     if subject == "torch":
         torch = import_module("torch")
         torch.set_grad_enabled(False)
@@ -62,7 +63,7 @@ def source_of(subject: str) -> tuple[Any, tuple[Any, ...], bool]:
         return softmax, (scores,), True
     if subject == "bench-silero-vad":
         zoo: Any = import_module("zoo")
-        return str(zoo.path("silero-vad")), tuple(zoo.inputs("silero-vad").values()), False
+        return str(zoo.path("silero-vad")), zoo.inputs("silero-vad"), False
     from fusewire.example import MODEL
 
     return MODEL, (np.zeros((1, 1, 28, 28), np.float32),), False
@@ -88,7 +89,7 @@ def trial(subject: str) -> Row:
 
     source, arguments, runs_itself = source_of(subject)
     program = fw.compile(source)
-    program(*arguments)
+    called(program, arguments)()
     waited = program.wait(600)
     why = program.why()
     if report is None:
@@ -99,12 +100,12 @@ def trial(subject: str) -> Row:
         first, rows = report["first"], report["rows"]
         is_settled = " times faster than " in first or " tie" in first or "only " in first
     faster = beaten(rows)
-    ways = {"program": program}
+    ways = {"program": called(program, arguments)}
     for engine in ENGINES:
-        ways[engine] = fw.compile(source, backend=engine)
+        ways[engine] = called(fw.compile(source, backend=engine), arguments)
     if runs_itself:
-        ways["itself"] = source
-    times = live(ways, arguments)
+        ways["itself"] = called(source, arguments)
+    times = live(ways)
     best = min(seconds for name, seconds in times.items() if name != "program")
     is_said = first.startswith("Not settled") and not is_settled
     return {
@@ -147,20 +148,25 @@ def bench(subject: str) -> Row:
     return {**report, "first": next(iter(summary(report)))}
 
 
-def live(ways: Mapping[str, Callable[..., Any]], arguments: tuple[Any, ...]) -> dict[str, float]:
+def called(way: Any, arguments: tuple[Any, ...] | dict[str, Any]) -> Callable[[], Any]:
+    """Return a call of a way."""
+    return partial(way, **arguments) if isinstance(arguments, dict) else partial(way, *arguments)
+
+
+def live(ways: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
     """Return the 10th percentile of single calls of each way, called in turns."""
     order, samples = list(ways), {name: list[float]() for name in ways}
     begin = time.monotonic()
     while time.monotonic() < begin + WARMING:
         for name in order:
-            ways[name](*arguments)
+            ways[name]()
     luck = np.random.default_rng(0)
     begin, rounds = time.monotonic(), 0
     while time.monotonic() < begin + TIMING and rounds < MOST_ROUNDS:
         luck.shuffle(order)
         for name in order:
             start = time.perf_counter()
-            ways[name](*arguments)
+            ways[name]()
             samples[name].append(time.perf_counter() - start)
         rounds += 1
     return {name: float(np.quantile(times, 0.1)) for name, times in samples.items()}
