@@ -88,19 +88,21 @@ def _stft(e: Emitter, node: Node, signal: Ref, window: Ref | None) -> Ref | Sequ
 def _quantize(e: Emitter, node: Node, x: Ref, scale: Ref, zero: Ref | None) -> Ref | Sequence[Ref]:
     """Divide, round and saturate node by node where the engine's own makes -128 of infinity.
 
-    That is where a scale is for a block of elements (1.31.1): it saturates after a cast to int32.
+    That is in float16, and where a scale is for a block of elements (1.31.1): it saturates after a
+    cast to int32.
     """
     attrs, to = attrs_of(node), dtype(attrs_of(node)["dtype"])
+    if to.is_integer:
+        x, scale = widened(e, x, float32), widened(e, scale, float32)
     block = attrs["block"]
     size = block and operand(node, 0).tensor.shape[attrs["axis"]]
     if not isinstance(size, int) or not block or to.bits < 8 or not to.is_integer:
         return WRITERS["quantize"](e, node, x, scale, zero)
-    wide, places = widened(e, x, float32), e.integers(*(i // block for i in range(size)))
-    each = e("Gather", widened(e, scale, float32), places, axis=attrs["axis"])
-    codes = e("Round", e("Div", wide, each))
+    places = e.integers(*(i // block for i in range(size)))
+    codes = e("Round", e("Div", x, e("Gather", scale, places, axis=attrs["axis"])))
     if zero is not None:
-        codes = e("Add", codes, e("Gather", e.cast(zero, wide.dtype), places, axis=attrs["axis"]))
-    low, high = (number(e, bound, wide) for bound in to.range)
+        codes = e("Add", codes, e("Gather", e.cast(zero, x.dtype), places, axis=attrs["axis"]))
+    low, high = (number(e, bound, x) for bound in to.range)
     return e.cast(e("Clip", codes, low, high), to)
 
 
@@ -229,10 +231,10 @@ LOWERING: dict[str, Write] = {**WRITERS, **OWN}
 # Dtypes of tensors that can cross the border.
 CROSSING = KERNELS["Identity"]
 # Kernels that are there, and are not right (1.31.1 on x86 with AVX-512; the first two anywhere):
-# float64 computed in float32, or refused by the run; integers added up and multiplied in float64;
-# int64 compared by halves, so that 2**32 - 2 is below 2.
+# float64 computed in float32, or refused by the run, or without its NaN; integers added up and
+# multiplied in float64; int64 compared by halves, so that 2**32 - 2 is below 2.
 DISTRUSTED = {
-    *((op, float64) for op in ("Shrink", "LSTM", "GRU")),
+    *((op, float64) for op in ("Shrink", "LSTM", "GRU", "LogSoftmax")),
     *(
         (op, of)
         for op in ("ReduceSum", "ReduceProd", "ReduceL1", "ReduceSumSquare")
@@ -244,7 +246,9 @@ DISTRUSTED = {
 
 # The same by the names of our ops, and those that we write otherwise for the sake of digits.
 _DISTRUSTED_OPS: Mapping[frozenset[DType], Collection[str]] = {
-    frozenset((float64,)): ("shrink", "lstm", "gru", "sin", "cos", "sigmoid"),
+    frozenset((float64,)): (
+        *("shrink", "lstm", "gru", "sin", "cos", "sigmoid", "log_softmax", "cross_entropy"),
+    ),
     frozenset((int32, int64)): ("reduce_sum", "reduce_prod", "norm_l1", "sum_square"),
     frozenset((int64,)): ("maximum", "minimum", "clip", "sign", "reduce_max", "reduce_min"),
 }
