@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fusewire.backends.openvino.api import ops
-from fusewire.backends.openvino.lowering.entry import Entry, Ov, Table, const, dim_of, rank_of
+from fusewire.backends.openvino.lowering.entry import (
+    Entry,
+    Ov,
+    Table,
+    const,
+    dim_of,
+    number,
+    rank_of,
+    type_name,
+)
 from fusewire.backends.openvino.lowering.indexing import limited
 from fusewire.backends.openvino.lowering.movement import attr
 from fusewire.ir.graph import Node
@@ -66,20 +77,44 @@ def _nms(
     limits = [
         const(0) if most is None else _scalar(most),
         _beyond(const(0.0, "f32") if overlap is None else _scalar(overlap)),
-        const(-3.4e38, "f32") if threshold is None else _scalar(threshold),
+        const(-np.inf, "f32") if threshold is None else _or_nan(_scalar(threshold), np.inf),
     ]
     encoding = "center" if attr(node, "center") else "corner"
     found = ops.non_max_suppression(
-        boxes, scores, *limits, const(0.0, "f32"), encoding, False, "i32"
+        boxes,
+        _ranked(scores, threshold is None),
+        *limits,
+        const(0.0, "f32"),
+        encoding,
+        False,
+        "i32",
     )
     return found.output(0)
 
 
+def _ranked(scores: Ov, takes_all: bool) -> Ov:
+    """Give a score of NaN the last place, after -inf; the engine leaves out -inf."""
+    lowest = float(np.finfo(np.float16 if type_name(scores) == "f16" else np.float32).min)
+    if not takes_all:
+        return _or_nan(scores, -np.inf)
+    return _or_nan(ops.maximum(scores, number(lowest * 0.99, scores)), lowest)
+
+
+def _or_nan(x: Ov, number_: float) -> Ov:
+    """Put a number in place of NaN."""
+    return ops.select(ops.is_nan(x), number(number_, x), x)
+
+
 def _beyond(overlap: Ov) -> Ov:
-    """Give the next larger float32: the engine drops boxes that overlap by just so much too."""
+    """Give the next larger float32: the engine drops boxes that overlap by just so much too.
+
+    No overlap is beyond NaN, and each is beyond what is below 0.
+    """
     # Three quarters of a unit in the last place, up to three halves: rounded, it is one.
     more = ops.add(overlap, ops.multiply(overlap, const(0.75 * 2.0**-23, "f32")))
-    return ops.maximum(more, const(2.0**-126, "f32"))
+    more = ops.maximum(_or_nan(more, 2.0), const(2.0**-126, "f32"))
+    zero = const(0.0, "f32")
+    return ops.select(ops.less(overlap, zero), zero, more)
 
 
 def _refuses_nms(node: Node) -> str | None:
