@@ -1,5 +1,7 @@
 """Linear algebra by what its answers must satisfy."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -83,3 +85,13 @@ def test_trace_and_outer() -> None:
 def test_matrix_that_is_not_square_is_refused() -> None:
     with pytest.raises(TypeRuleError, match="square matrix must be equal, found 2 and 3"):
         ops.inverse(np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("op", [ops.svd, ops.eigh])
+def test_matrix_that_is_not_finite_has_factors_of_nan(op: Any, number: float) -> None:
+    x = np.stack([np.diag(np.arange(1.0, 5.0))] * 2)
+    x[0, 0, 0] = number
+    for factor in op(x):
+        assert np.isnan(factor[0]).all()
+        assert np.isfinite(factor[1]).all()

@@ -115,12 +115,32 @@ def _qr(x: Array) -> tuple[Array, Array]:
     return q * np.conj(turn)[..., None, :], r * turn[..., :, None]
 
 
+def _of_finite(function: Callable[[Array], tuple[Array, ...]]) -> Callable[[Array], Any]:
+    """Factor matrices of finite numbers, and give NaN for the others.
+
+    For a NaN LAPACK finds no factors, and for an infinity its SVD never ends.
+    """
+
+    def factored(x: Array) -> tuple[Array, ...]:
+        is_finite = np.isfinite(x).all((-2, -1))
+        if is_finite.all():
+            return function(x)
+        factors = function(np.where(is_finite[..., None, None], x, 0))
+        for factor in factors:
+            factor[~is_finite] = np.nan
+        return factors
+
+    return factored
+
+
+@_of_finite
 def _svd(x: Array) -> tuple[Array, Array, Array]:
     u, s, vh = np.linalg.svd(x, full_matrices=False)
     turn = _phase(_largest(u))
     return u * turn, s, vh * np.conj(np.swapaxes(turn, -1, -2))
 
 
+@_of_finite
 def _eigh(x: Array) -> tuple[Array, Array]:
     w, v = np.linalg.eigh(x)
     return w, v * _phase(_largest(v))
