@@ -122,7 +122,7 @@ def _of_finite(function: Callable[[Array], tuple[Array, ...]]) -> Callable[[Arra
     """
 
     def factored(x: Array) -> tuple[Array, ...]:
-        is_finite = np.isfinite(x).all((-2, -1))
+        is_finite: Array = np.asarray(np.isfinite(x).all((-2, -1)))
         if is_finite.all():
             return function(x)
         factors = function(np.where(is_finite[..., None, None], x, 0))
