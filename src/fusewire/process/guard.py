@@ -141,9 +141,10 @@ def guarded_run(
 
 
 def _stay_out() -> None:
-    """Have a thread that does not end by itself wait for the end of the process."""
+    """End a thread that does not end by itself, so that it gives back the locks of its callers."""
     if threading.current_thread() is not threading.main_thread():
-        threading.Event().wait()
+        # Python prints nothing of it in a thread, but would of a subclass.
+        raise SystemExit
 
 
 def _end_calls() -> None:
@@ -160,7 +161,7 @@ def _end_calls() -> None:
 
 
 def _calls_run() -> bool:
-    """Tell whether another thread is in a call, and does not wait for the end."""
+    """Tell whether another thread is in a call."""
     calls = {call.__code__ for call in (guarded, guarded_compute, guarded_run)}
     mine = threading.get_ident()
     stacks = [frame for thread, frame in sys._current_frames().items() if thread != mine]
@@ -170,7 +171,7 @@ def _calls_run() -> bool:
         while frame is not None:
             codes.add(frame.f_code)
             frame = frame.f_back
-        if calls & codes and _stay_out.__code__ not in codes:
+        if calls & codes:
             return True
     return False
 
@@ -189,6 +190,9 @@ def settle(future: Future[Answer], call: Callable[..., Answer], *arguments: obje
 
 
 def _translated(name: str, phase: Phase, what: str, error: BaseException) -> EngineError:
+    if _is_ending and isinstance(error, SystemExit):
+        # A call inside of this one was not begun.
+        _stay_out()
     # SystemExit and the panics of Rust libraries are not Exceptions, and not a reason to exit.
     said = _said(error)
     is_memory = isinstance(error, MemoryError) or any(x in said.lower() for x in _NO_MEMORY)
