@@ -1,6 +1,5 @@
 """Web pages get no answer, and tokens are asked for where there are any."""
 
-import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import grpc
 import pytest
 
 from fusewire.errors import MediaTypeError, OptionsError, RequestForbidden, TokenError
+from fusewire.process.confinement import Confinement
 from fusewire.serve.access import TOKEN, Access, Doorkeeper, read_token
 from tests.serve.conftest import campaigns
 
@@ -36,6 +36,17 @@ def sent(path: str, *headers: str, body: bytes | None = None) -> bytes:
         (["Host: evil.com"], "403"),
         (["Host: evil.com:8000"], "403"),
         (["Host: 127.0.0.1.evil.com"], "403"),
+        (["Host: [::1]evil.com"], "403"),
+        (["Host: [::1"], "403"),
+        (["Host: [localhost]"], "403"),
+        (["Host: [evil:.localhost]"], "403"),
+        (["Host: [127.0.0.1]"], "403"),
+        (["Host: ::1"], "403"),
+        (["Host: localhost:80@evil.com"], "403"),
+        (["Host: localhost:80:90"], "403"),
+        (["Host: localhost:8O"], "403"),
+        (["Host: localhost/evil.com"], "403"),
+        (["Host:"], "403"),
         (["Host: localhost", "Host: evil.com"], "4"),
         (["Host: localhost", "Origin: http://evil.com"], "403"),
         (["Host: localhost", "Origin: null"], "403"),
@@ -57,6 +68,8 @@ def test_request_of_a_web_page_is_refused(
         ["Host: localhost"],
         ["Host: 127.0.0.1:8000"],
         ["Host: [::1]:8000"],
+        ["Host: [FE80::1%eth0]"],
+        ["Host: LOCALHOST:"],
         ["Host: 10.0.0.7"],
         ["Host: my.localhost"],
         ["Host: localhost", "Content-Type: application/json; charset=utf-8"],
@@ -123,13 +136,21 @@ def test_token_is_read_from_a_file_or_the_environment(
     monkeypatch.setenv(TOKEN, LOADS)
     assert read_token(file, TOKEN) == ASKS.encode()
     assert read_token(None, TOKEN) == LOADS.encode()
-    # Children do not inherit it.
-    assert TOKEN not in os.environ
-    assert read_token(None, TOKEN) is None
-    for text in ("", "short", "a" * 20 + " b", "\u00e4" * 20):
+    # So that another server of this process has it, too.
+    assert read_token(None, TOKEN) == LOADS.encode()
+    assert TOKEN not in Confinement().environment("")
+    for text in ("", " \n", "short", "a" * 20 + " b", "\u00e4" * 20):
         file.write_text(text)
+        monkeypatch.setenv(TOKEN, text)
+        for path in (file, None):
+            with pytest.raises(OptionsError, match="openssl rand"):
+                read_token(path, TOKEN)
         with pytest.raises(OptionsError, match="openssl rand"):
-            read_token(file, TOKEN)
+            Access((), text.encode())
+        with pytest.raises(OptionsError, match="openssl rand"):
+            Access((), None, text.encode())
+    monkeypatch.delenv(TOKEN)
+    assert read_token(None, TOKEN) is None
     with pytest.raises(OptionsError, match="cannot be read"):
         read_token(tmp_path / "none", TOKEN)
 
@@ -153,6 +174,15 @@ def test_server_with_tokens_asks_for_them(guarded: Any) -> None:
         headers = [host, bearer + token] if token else [host]
         assert hostile.ask(guarded.port, sent(path, *headers)).startswith(code), (path, token)
     url = f"http://127.0.0.1:{guarded.port}"
+    for path in (
+        "no/health/ready",
+        "health/ready/",
+        "models/health/ready",
+        "models/mlp/versions/health/ready",
+    ):
+        with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+            urllib.request.urlopen(f"{url}/v2/{path}")
+        refused.value.close()
     with pytest.raises(urllib.error.HTTPError, match="401") as refused:
         urllib.request.urlopen(f"{url}/metrics")
     assert refused.value.headers["www-authenticate"] == "Bearer"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, final
 
 from fusewire.errors import IsolationError
+from fusewire.process.confinement import inherited
 from fusewire.process.frames import Frame, Incoming, Outgoing
 from fusewire.process.lifeline import HAS_LIFELINES, tie
 from fusewire.process.pipes import open_pipe
@@ -60,7 +61,7 @@ class ComparerProcess:
                     stderr=self._output,
                     pass_fds=passed,
                     process_group=0,
-                    env={**os.environ, "PYTHONPATH": path},
+                    env={**inherited(), "PYTHONPATH": path},
                 )
             except OSError as error:
                 self._ours.close()

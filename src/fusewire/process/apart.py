@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fusewire.contract.backend import Device, Unavailable
+from fusewire.process.confinement import inherited
 
 # The time that the libraries have to start and to add two numbers on each device.
 SECONDS = 8.0
@@ -36,7 +37,7 @@ def devices_apart(
 ) -> list[Device | Unavailable] | Fallen:
     """Have a process call a function, such as ``tell()``, and return the devices that it lists."""
     words = [sys.executable, "-c", f"from {module} import {call.partition('(')[0]}; {call}"]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    env = {**inherited(), "PYTHONPATH": os.pathsep.join(sys.path)}
     out, err = subprocess.PIPE, subprocess.STDOUT
     with subprocess.Popen(words, stdout=out, stderr=err, text=True, env=env) as process:
         lines, is_over = _lines(process, seconds)

@@ -28,6 +28,8 @@ _PREFIXES = (
     *("LC_", "PYTHON", "MALLOC_", "FUSEWIRE_"),
     *("OMP_", "OPENBLAS_", "MKL_", "KMP_", "GOMP_", "BLIS_", "NPY_"),
 )
+# The server's tokens. No process that this one starts has any need of them.
+_WITHHELD = "FUSEWIRE_SERVE_"
 # Variables that backends asked for, by reference: children that come later have them at once.
 _asked_for: dict[str, tuple[str, ...]] = {}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -60,7 +62,7 @@ class Confinement:
             {**dict.fromkeys(_asked_for.get(reference, ())), **dict.fromkeys(asked)}
         )
         given = self.environment("")
-        if any(name in os.environ and name not in given for name in asked):
+        if any(name not in given for name in asked if name in inherited()):
             raise MissingVariables(reference)
 
     @property
@@ -78,10 +80,15 @@ class Confinement:
         wanted = {*_INHERITED, *self.variables}
         given = {
             name: text
-            for name, text in os.environ.items()
+            for name, text in inherited().items()
             if self.is_open or name in wanted or name.startswith(_PREFIXES)
         }
         # The child imports the same modules as this process.
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         folders = dict.fromkeys(_TEMPORARY, scratch)
         return {**given, "PYTHONPATH": path, **folders}
+
+
+def inherited() -> dict[str, str]:
+    """Return what processes may have of the environment variables of this one."""
+    return {name: text for name, text in os.environ.items() if not name.startswith(_WITHHELD)}

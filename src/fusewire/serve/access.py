@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +31,11 @@ _LOCAL = ("localhost", ".localhost")
 _TYPES = (b"application/json", b"application/octet-stream")
 _BEARER = b"bearer "
 # Whoever restarts or balances servers asks for these, without a token.
-_PROBES = ("/health/live", "/health/ready")
+_PROBES = ("/v2/health/live", "/v2/health/ready")
 _LEAST_TOKEN, _MOST_TOKEN = 16, 4096
 _KNOWN = 256
+# An IPv6 address in brackets, or a name, and a port.
+_HOST = re.compile(r"(?:\[(?P<address>[^\]]+)\]|(?P<name>[0-9a-z._~-]+))(?::[0-9]{0,5})?")
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,12 @@ class Access:
     hosts: tuple[str, ...] = ()
     token: bytes | None = None
     load_token: bytes | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no token: nobody may leave out an empty one."""
+        for token in (self.token, self.load_token):
+            if token is not None:
+                _checked(token, "Access")
 
     def check(self, authorization: bytes | None) -> None:
         """Raise TokenError without the right token; whoever may load may ask, too."""
@@ -102,7 +111,7 @@ class Doorkeeper:
             )
         if scope["method"] == "POST" and (kinds or origin is not None):
             _check_type(kinds)
-        if not scope["path"].endswith(_PROBES):
+        if scope["path"] not in _PROBES:
             self._access.check(authorization)
 
     def _check_host(self, host: bytes) -> None:
@@ -110,24 +119,29 @@ class Doorkeeper:
         if not (ANY_HOST in self._hosts or name in self._hosts or _is_local(name)):
             raise RequestForbidden(
                 f"The server does not know the Host {_shown(host)}. If it is a name of this "
-                f"machine or of a proxy, start the server with --allow-host {_shown(name)}."
+                f"machine or of a proxy, start the server with --allow-host {_shown(name or host)}."
             )
         if len(self._known) < _KNOWN:
             self._known.add(host)
 
 
-def _host_name(host: bytes) -> str:
-    """Return a host without its port, in lower case."""
-    text = host.decode("latin-1").lower()
-    if text.startswith("["):
-        return text.partition("]")[0].removeprefix("[")
-    return text.partition(":")[0]
+def _host_name(host: bytes) -> str | None:
+    """Return a host without its port, in lower case; None if it is neither name nor address."""
+    parts = _HOST.fullmatch(host.decode("latin-1").lower())
+    if parts is None:
+        return None
+    name, address = parts["name"], parts["address"]
+    if address is None:
+        return str(name)
+    return str(address) if ":" in address and _is_address(address) else None
 
 
-def _is_local(name: str) -> bool:
+def _is_local(name: str | None) -> bool:
     """Tell whether a name is an address, which no page can have resolved, or localhost."""
-    if name == _LOCAL[0] or name.endswith(_LOCAL[1]):
-        return True
+    return name is not None and (name == _LOCAL[0] or name.endswith(_LOCAL[1]) or _is_address(name))
+
+
+def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -159,19 +173,18 @@ def read_token(path: Path | None, variable: str) -> bytes | None:
     """Read a token from a file, or from the environment; None if there is neither."""
     if path is not None:
         try:
-            token = path.read_bytes().strip()
+            return _checked(path.read_bytes().strip(), str(path))
         except OSError as error:
             raise OptionsError(f"{path} cannot be read: {error.strerror}.") from None
-        where = str(path)
-    else:
-        # Taken away: children of this process have no need of it.
-        token, where = os.environ.pop(variable, "").encode().strip(), variable
-        if not token:
-            return None
+    text = os.environ.get(variable)
+    return None if text is None else _checked(os.fsencode(text).strip(), variable)
+
+
+def _checked(token: bytes, where: str) -> bytes:
     is_good = _LEAST_TOKEN <= len(token) <= _MOST_TOKEN and all(0x21 <= x <= 0x7E for x in token)
     if not is_good:
         raise OptionsError(
             f"The token in {where} must have {_LEAST_TOKEN} to {_MOST_TOKEN} visible ASCII "
-            "characters. Make one with: openssl rand -hex 32"
+            f"characters; it has {len(token)} bytes. Make one with: openssl rand -hex 32"
         )
     return token
