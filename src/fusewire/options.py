@@ -194,8 +194,8 @@ class Options:
             raise OptionsError(f"nan={self.nan!r}: give 'inputs' or 'exact'.")
         if self.keeps_nan and self.config.loses_nan:
             raise OptionsError(
-                "nan='exact': backend_config asks for the engine's own nodes, which may lose NaN. "
-                "Leave one of them out."
+                "nan='exact': backend_config asks for the engine's own nodes or for int8, which "
+                "may lose NaN. Leave one of them out."
             )
 
     def _check_share(self) -> None:

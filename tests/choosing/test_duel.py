@@ -4,14 +4,16 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.choosing.duel import MOST_SECONDS, beats, duel, with_times
+from fusewire.choosing.duel import MOST_SECONDS, beats, duel, meet, with_times
 from fusewire.choosing.measure import Comparison, Timing
+from fusewire.errors import EngineError
 from fusewire.records.function_code import function_digest
 from fusewire.runtime.why import Tried
 from fusewire.system.processes import Scheduled
@@ -67,6 +69,29 @@ def test_lead_within_the_noise_gets_more_time(
     monkeypatch.setattr("fusewire.choosing.duel._timed", timed)
     duel({"function": Sleeper(0), "engine": Sleeper(0)}, [])
     assert asked == times
+
+
+class Failing(Sleeper):
+    def call(self, inputs: Sequence[Any]) -> list[Any]:
+        super().call(inputs)
+        if self.calls > 2:
+            raise EngineError("It failed.")
+        return []
+
+
+def test_rival_that_fails_does_not_serve() -> None:
+    serves, rivals = Sleeper(0.0005), {"fails": Failing(0.0001), "slow": Sleeper(0.002)}
+    builds = {name: partial(lambda x: x, rival) for name, rival in rivals.items()}
+    assert meet("first", serves, {"fails": builds["fails"]}, []) == (None, "first")
+    comparison, best = meet("first", serves, builds, [])
+    assert best == "first"
+    assert comparison is not None
+    assert comparison.timings.keys() == {"first", "slow"}
+
+
+def test_first_rival_serves_if_what_served_fails() -> None:
+    rivals = {"slow": lambda: Sleeper(0.002), "quick": lambda: Sleeper(0.0001)}
+    assert meet("first", Failing(0.0005), rivals, []) == (None, "slow")
 
 
 def test_duel_of_long_calls_ends_soon() -> None:

@@ -183,3 +183,19 @@ def test_an_example_with_nan_is_served_by_what_keeps_it() -> None:
         program = fw.compile(relu, x, **given, backend_config=config, cache=False)
         assert same(program(x), relu(x))
         assert not any(row.status == "wrong" for row in program.why().tried)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_int8_keeps_what_is_in_an_input(engine: str) -> None:
+    """Its codes have no NaN: ONNX Runtime answers with numbers, or with zeros for an infinity."""
+    weights = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
+    int8: dict[str, Any] = {"backend": engine, "backend_config": {"precision": "int8"}}
+    program = fw.compile(lambda x: x @ weights, weights[:4], **int8)
+    for number in NUMBERS:
+        x = weights[:4].copy()
+        x[1, 3] = number
+        answer = np.asarray(program(x))
+        assert not np.isfinite(answer[1]).any()
+        assert np.isfinite(answer[[0, 2, 3]]).all()
+    with pytest.raises(OptionsError, match="int8"):
+        fw.compile(lambda x: x @ weights, weights[:4], **int8, nan="exact")

@@ -94,8 +94,8 @@ def meet(
     """Have what serves meet its rivals, until it is beaten; return the times, and who serves.
 
     The times are those of the last duel: of what serves, of the first rival, and of the latest. A
-    rival that fails is passed over; there are no times if the first one does, and it serves all the
-    same. All of it takes ``left`` seconds.
+    rival that fails is passed over. Where it is what serves that fails, there are no times, and the
+    first rival serves. All of it takes ``left`` seconds.
     """
     end, comparison, met = time.monotonic() + left, None, dict[str, Runner]()
     for name, make in rivals.items():
@@ -105,8 +105,8 @@ def meet(
             times = min(SECONDS, seconds), turn, min(MOST_SECONDS, seconds)
             comparison = duel(runners, inputs, *times, warming=min(WARMING, seconds / 2))
         except EngineError:
-            if comparison is None:
-                return None, name
+            if not _answers(serves, inputs):
+                return None, name if comparison is None else next(iter(met))
             continue
         met[name] = runners[name]
         faster = [x for x in runners if x != first and beats(comparison, x, first)]
@@ -114,6 +114,14 @@ def meet(
             timings = comparison.timings
             return comparison, min(faster, key=lambda x: timings[x].median)
     return comparison, first
+
+
+def _answers(runner: Runner, inputs: Sequence[HostValue]) -> bool:
+    try:
+        runner.call(inputs)
+    except EngineError:
+        return False
+    return True
 
 
 def with_times(

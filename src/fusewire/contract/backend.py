@@ -43,6 +43,9 @@ SIZES, OPEN, FITTED = "sizes", "open", "fitted"
 # The option under which an engine runs its own form of nodes of which the page of the op promises
 # more: they may lose a NaN, an infinity or the sign of a zero.
 NAN, EXACT_NAN, ENGINE_NAN = "nan", "exact", "engine"
+# The option for what an engine computes in, and its value for products of integers of 8 bits. Those
+# have no NaN.
+PRECISION, INT8 = "precision", "int8"
 
 Form = Literal["native", "expanded", "file"]
 Shapes = Literal["static", "bounded", "dynamic"]
@@ -346,6 +349,11 @@ def nan_option() -> BackendOption:
     )
 
 
+def _may_lose_nan(option: str, value: Fact) -> bool:
+    is_int8 = (option == CALIBRATED and bool(value)) or (option, value) == (PRECISION, INT8)
+    return is_int8 or (option, value) == (NAN, ENGINE_NAN)
+
+
 def label(backend: str, options: Mapping[str, Fact]) -> str:
     """Name a backend together with options of its own."""
     return " ".join([backend, *(f"{key}={value}" for key, value in options.items())])
@@ -362,14 +370,15 @@ class Config:
 
     @property
     def loses_nan(self) -> bool:
-        """Whether an engine is told to run nodes of its own that may lose NaN."""
-        return self.options.get(NAN) == ENGINE_NAN
+        """Whether an engine is told to run what may lose NaN: nodes of its own, or int8."""
+        return any(_may_lose_nan(name, value) for name, value in self.options.items())
 
     def exact(self) -> Config:
         """Return the settings under which an engine keeps each NaN and infinity."""
         if not self.loses_nan:
             return self
-        return replace(self, options={k: v for k, v in self.options.items() if k != NAN})
+        kept = {name: x for name, x in self.options.items() if not _may_lose_nan(name, x)}
+        return replace(self, options=kept)
 
     def checked(self, backend: str, declared: Sequence[BackendOption]) -> dict[str, Fact]:
         """Merge the options over a backend's defaults.

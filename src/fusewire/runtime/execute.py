@@ -290,8 +290,9 @@ class PlanRunner(Executable):
         """Close the runners, and free pooled memory."""
         for runner in self._runners:
             runner.close()
-        if self._exact is not None:
-            self._exact.close()
+        with self._exact_lock:
+            if self._exact is not None:
+                self._exact.close()
         POOL.clear()
 
 

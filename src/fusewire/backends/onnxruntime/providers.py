@@ -17,6 +17,8 @@ from fusewire.backends.onnxruntime.info import INFO
 from fusewire.contract.backend import (
     CALIBRATED,
     EXACT_NODES,
+    INT8,
+    PRECISION,
     BackendOption,
     Config,
     Device,
@@ -29,9 +31,7 @@ from fusewire.errors import OptionsError
 
 CPU_PROVIDER = "CPUExecutionProvider"
 FULL = "f32"
-INT8 = "int8"
 CPU_PRECISIONS = (FULL, INT8)
-PRECISION = "precision"
 # Whether threads wait for the next call by spinning, for about 50 ms.
 SPINNING = "spinning"
 ARENA = "arena"
