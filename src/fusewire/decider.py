@@ -138,12 +138,11 @@ class Decider:
         self, reading: Reading, graph: Graph, arguments: tuple[Any, ...]
     ) -> list[HostValue]:
         """Return the arguments as the graph takes them; CheckError if it does not allow them."""
-        from fusewire.planning.guards import check_inputs
+        from fusewire.planning.guards import checked_inputs
 
         leaves = reading.arguments.flatten(arguments)
         inputs = [to_host(plain(*pair)) for pair in zip(graph.inputs, leaves, strict=True)]
-        check_inputs(graph, inputs)
-        return inputs
+        return checked_inputs(graph, inputs)
 
     def chosen_entry(
         self,

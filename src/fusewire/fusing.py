@@ -180,12 +180,12 @@ class CompiledKernel:
         region = self.operation.graph
         inputs = _fitting(region, arrays)
         executable, exchange = self._loaded
-        from fusewire.planning.guards import check_inputs
+        from fusewire.planning.guards import checked_inputs
         from fusewire.runtime.transfer import fetched, hand_over
 
-        check_inputs(region, inputs)
+        checked = checked_inputs(region, inputs)
         assert self.target is not None, "it was loaded"
-        given = [hand_over(value, exchange) for value in inputs]
+        given = [hand_over(value, exchange) for value in checked]
         if executable.is_reentrant:
             outputs = guarded_run(self.target.name, executable.run, given, True)
         else:

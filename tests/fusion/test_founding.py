@@ -25,6 +25,7 @@ from fusewire.fusing import (
 from fusewire.fusion.samples import SAMPLES, sample
 from fusewire.ir.graph import Graph
 from fusewire.numerics.judge import judge_op
+from fusewire.runtime.guards import Checks
 
 RUNS_HERE = ("webgpu", "xla", "triton")
 
@@ -234,6 +235,23 @@ def test_errors_say_what_does_not_fit() -> None:
         backend.compile(operation, device="tpu")
     with pytest.raises(RefusedError, match="no kernel of this"):
         backend.tune(operation)
+
+
+def test_a_kernel_runs_the_indices_that_were_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may change the caller's array between the check and the run."""
+    backend = fw.fusion_backends.get("xla")
+    table, indices = np.arange(12, dtype=np.float32).reshape(3, 4), np.array([0, 2])
+    graph = fw.trace(lambda t, i: np.exp(np.take(t, i, axis=0)) * 2, table, indices)
+    kernel = backend.compile(backend.operations(graph)[0])
+    check = Checks.check
+
+    def check_and_change(checks: Checks, values: Any) -> None:
+        check(checks, values)
+        indices[:] = 1
+
+    monkeypatch.setattr(Checks, "check", check_and_change)
+    assert np.allclose(kernel.run(table, indices), np.exp(table[[0, 2]]) * 2)
+    assert (indices == 1).all()
 
 
 def test_a_kernel_for_a_device_elsewhere_tells_what_it_takes_and_does_not_run() -> None:

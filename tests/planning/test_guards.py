@@ -24,7 +24,7 @@ from fusewire.ops.control import scan
 from fusewire.ops.movement import broadcast_to, reshape, transpose
 from fusewire.ops.slicing import slice_
 from fusewire.ops.subgraph import subgraph
-from fusewire.planning.guards import Need, check_inputs, graph_needs, guarding
+from fusewire.planning.guards import Need, checked_inputs, graph_needs, guarding
 from fusewire.records.plans import read_plan, write_plan
 from fusewire.runtime.guards import Checks, Guard
 from fusewire.runtime.plan import Plan
@@ -145,26 +145,26 @@ def test_parts_that_no_node_uses_may_be_anything() -> None:
     for backend in ENGINES:
         (guard,) = planned(graph, backend).guards
         assert [step[0] for step in guard.view] == ["slice"]
-    check_inputs(graph, [np.array([[99, -99], [3, 0]])])
+    checked_inputs(graph, [np.array([[99, -99], [3, 0]])])
     with pytest.raises(CheckError, match=r"indices\[0, 1\] is -5"):
-        check_inputs(graph, [np.array([[0, 0], [3, -5]])])
+        checked_inputs(graph, [np.array([[0, 0], [3, -5]])])
 
 
 def test_index_is_checked_in_the_dtype_that_the_graph_gives_it() -> None:
     ids = ints(1)
     graph = Graph([ids], [ops.gather(TABLE, ops.cast(ids, dtype=int32), axis=0)])
-    check_inputs(graph, [np.array([2**32 + 1])])
+    checked_inputs(graph, [np.array([2**32 + 1])])
     with pytest.raises(CheckError, match="is 5;"):
-        check_inputs(graph, [np.array([2**32 + 5])])
+        checked_inputs(graph, [np.array([2**32 + 5])])
 
 
 def test_cast_may_take_an_index_out_of_the_range_it_is_in() -> None:
     ids = ints(1)
     used = ops.cast(ops.cast(ids, dtype=uint8), dtype=int64)
     graph = Graph([ids], [ops.gather(TABLE, used, axis=0)])
-    check_inputs(graph, [np.array([256 + 3])])
+    checked_inputs(graph, [np.array([256 + 3])])
     with pytest.raises(CheckError, match="is 255;"):
-        check_inputs(graph, [np.array([-1])])
+        checked_inputs(graph, [np.array([-1])])
 
 
 def test_place_in_an_empty_axis_is_refused_by_every_engine() -> None:
@@ -225,9 +225,9 @@ def test_composite_in_simpler_ops_is_checked_where_its_sizes_are_known(index: Va
 def test_index_that_is_repeated_no_times_may_be_anything() -> None:
     ids, x = ints(1), floats(N)
     graph = Graph([ids, x], [ops.gather(TABLE, broadcast_to(ids, shape=(N,)), axis=0)])
-    check_inputs(graph, [np.array([77]), np.zeros(0, np.float32)])
+    checked_inputs(graph, [np.array([77]), np.zeros(0, np.float32)])
     with pytest.raises(CheckError, match="is 77;"):
-        check_inputs(graph, [np.array([77]), np.zeros(2, np.float32)])
+        checked_inputs(graph, [np.array([77]), np.zeros(2, np.float32)])
 
 
 def test_constant_is_checked_against_the_size_of_the_call() -> None:

@@ -22,7 +22,7 @@ from fusewire.ops.intervals import Rule
 from fusewire.ops.requires import Interval, Operands, Requirement, label_of
 from fusewire.ops.table import get_op
 from fusewire.planning.proof import Prover
-from fusewire.runtime.guards import Checks, Guard, ViewStep
+from fusewire.runtime.guards import EntryChecks, Guard, ViewStep
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,13 +298,17 @@ def guarding(given: Graph, claimed: Claims, checks: Callable[[Node, Need], bool]
     )
 
 
-def check_inputs(graph: Graph, inputs: Sequence[Held]) -> None:
-    """Check inputs of a graph that no plan has been chosen for yet; raises CheckError."""
+def checked_inputs(graph: Graph, inputs: Sequence[Held]) -> list[Held]:
+    """Check inputs of a graph that no plan has been chosen for yet; raises CheckError.
+
+    Returns what was checked, which its owner cannot change any more.
+    """
     entry = _Entry(graph)
     for need in graph_needs(graph):
         entry.takes(need)
     constants = [value.constant.array for value in entry.constants if value.constant is not None]
-    Checks(entry.guards, constants).check(inputs)
+    places = sorted({guard.place for guard in entry.guards if guard.place < len(inputs)})
+    return EntryChecks(entry.guards, constants, places).admitted(inputs)
 
 
 class _Entry:
