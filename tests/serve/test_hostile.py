@@ -63,6 +63,44 @@ def test_refusal_says_what_was_found(
     assert words in outcome
 
 
+LENGTH = "Inference-Header-Content-Length"
+HUGE = 10**4300 - 1
+ASKED = {"binary_data_size": HUGE}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "parameters", "words"),
+    [
+        ({}, {"timeout": 10**400}, "is not a number of microseconds"),
+        ({}, {"timeout": HUGE}, "is not a number of microseconds"),
+        ({"parameters": ASKED}, {}, "has binary_data_size 999"),
+        ({"shape": [HUGE, 256]}, {}, "is a list of sizes"),
+        ({"data": [HUGE, *[0] * 255]}, {}, "does not hold"),
+    ],
+)
+def test_number_of_any_length_is_refused_with_a_type(
+    served: Any, inputs: dict[str, Any], parameters: dict[str, Any], words: str
+) -> None:
+    body = hostile.said([hostile.tensor(**inputs)], parameters=parameters)
+    outcome = hostile.ask(served.port, hostile.post(body, f"{LENGTH}: {len(body)}"))
+    assert outcome.startswith("400 ")
+    assert words in outcome
+    assert '"code": "RequestError"' in outcome
+
+
+def test_sizes_of_texts_that_add_up_to_any_length_are_refused(texts: Any) -> None:
+    """Nothing else says how many bytes a tensor of texts has."""
+    items = [
+        {"name": name, "datatype": "BYTES", "shape": [1], "parameters": ASKED}
+        for name in ("x", "y")
+    ]
+    body = hostile.said(items)
+    sent = hostile.post(body, f"{LENGTH}: {len(body)}", path="/v2/models/texts/infer")
+    outcome = hostile.ask(texts.port, sent)
+    assert outcome.startswith("400 ")
+    assert '"code": "RequestError"' in outcome
+
+
 def test_body_beyond_the_limit_is_refused_before_it_is_read(served: Any) -> None:
     request = hostile.post(b"", length=2 << 20)
     assert hostile.ask(served.port, request).startswith("413")

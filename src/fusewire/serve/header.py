@@ -21,6 +21,9 @@ from fusewire.serve.datatypes import read_listed, read_raw
 if TYPE_CHECKING:
     from fusewire.serve.model import Generation
 
+# Beyond any size of a dim or of a tensor: JSON has numbers of any length.
+_LONGEST = 1 << 40
+
 
 @dataclass(frozen=True, eq=False)
 class RequestHeader:
@@ -131,7 +134,7 @@ def field_of(said: Any, name: str, kind: type, default: Any) -> Any:
 def form_of(item: Any) -> TensorForm:
     """Read what a request says about one of its tensors."""
     shape = field_of(item, "shape", list, None)
-    is_shape = shape is not None and all(type(x) is int and 0 <= x < 1 << 40 for x in shape)
+    is_shape = shape is not None and all(type(x) is int and 0 <= x < _LONGEST for x in shape)
     if not is_shape or len(shape) > 64:
         raise RequestError("The shape of an input is a list of sizes.")
     name, datatype = field_of(item, "name", str, ""), field_of(item, "datatype", str, "")
@@ -144,8 +147,9 @@ def binary_size(item: Any) -> Any:
 
 
 def _checked_size(sent: Any, size: int | None, name: str) -> int:
-    if type(sent) is not int or sent < 0 or (size is not None and sent != size):
-        raise RequestError(f"The input {name} has binary_data_size {sent!r:.40}, not {size}.")
+    if type(sent) is not int or not 0 <= sent < _LONGEST or (size is not None and sent != size):
+        wanted = "a size" if size is None else size
+        raise RequestError(f"The input {name} has binary_data_size {sent!r:.40}, not {wanted}.")
     return sent
 
 
@@ -153,7 +157,7 @@ def timeout_of(value: Any) -> float | None:
     """Read a timeout in microseconds, as clients of Triton send it."""
     if value is None:
         return None
-    if type(value) is not int or value <= 0:
+    if type(value) is not int or not 0 < value < 1 << 64:
         raise RequestError(f"timeout {value!r:.40} is not a number of microseconds.")
     return value / 1e6
 
