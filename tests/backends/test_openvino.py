@@ -19,7 +19,9 @@ from fusewire.dtypes import float32
 from fusewire.ir.dims import symbol, unbacked
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
+from fusewire.ops.control import cond
 from fusewire.ops.elementwise import tanh
+from fusewire.ops.subgraph import subgraph
 from fusewire.ops.table import all_ops
 from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import cases, sliced
@@ -248,6 +250,56 @@ def test_layers_over_nothing_are_refused_with_a_reason() -> None:
     (answer,) = backend.claim(graph, CPU)
     assert isinstance(answer, Refusal)
     assert "at least one step" in answer.reason
+
+
+def _far(*numbers: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    return np.array(numbers, np.int64)
+
+
+BESIDE_SIZES: dict[str, Callable[[Any], Any]] = {
+    "listed": lambda n: fw.ops.concat(n, _far(2**40), axis=0),
+    "multiplied": lambda n: fw.ops.remainder(
+        fw.ops.multiply(fw.ops.concat(n, _far(7), axis=0), _far(1, 2654435761)), _far(97)
+    ),
+    "subtracted": lambda n: fw.ops.remainder(fw.ops.subtract(n, _far(2**33)), _far(-7)),
+    "maximum": lambda n: fw.ops.maximum(_far(2**35), n),
+    "product": lambda n: fw.ops.reduce_prod(fw.ops.concat(n, _far(2**31), axis=0)),
+    "hashed": lambda n: fw.ops.remainder(fw.ops.multiply(n, _far(2654435761)), _far(97)),
+    "less, multiplied": lambda n: fw.ops.multiply(fw.ops.subtract(n, _far(5)), _far(2**20)),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_SIZES)
+def test_number_beside_a_size_has_64_bits_and_no_call_is_declined(name: str) -> None:
+    def made(x: Any) -> Any:
+        return BESIDE_SIZES[name](fw.ops.shape_of(x))
+
+    program, reference = (
+        fw.compile(made, fw.Spec(("n",), "float32"), backend=of, fallback="error", cache=False)
+        for of in (NAME, "reference")
+    )
+    for size in (0, 5, 5000):
+        x = np.zeros(size, np.float32)
+        np.testing.assert_array_equal(program(x), reference(x))
+
+
+@pytest.mark.parametrize("rows", [3, 2**30])
+def test_size_in_a_body_fits_or_the_call_is_answered_elsewhere(rows: int) -> None:
+    of = TensorType(float32, (symbol("k"), symbol("j")))
+    third = subgraph(
+        lambda x: [
+            fw.ops.floor_divide(fw.ops.shape_of(fw.ops.concat(x, x, x, axis=0)), _far(2**20))
+        ],
+        of,
+    )
+
+    def made(flag: Any, x: Any) -> Any:
+        return cond(flag, x, then=third, otherwise=third)[0]
+
+    specs = fw.Spec((), "bool"), fw.Spec(("n", "m"), "float32")
+    program = fw.compile(made, *specs, backend=NAME, fallback="allow", cache=False)
+    x = np.zeros((rows, 0), np.float32)
+    np.testing.assert_array_equal(program(np.array(True), x), [rows * 3 // 2**20, 0])
 
 
 @pytest.mark.parametrize("of", ["int32", "int64"])

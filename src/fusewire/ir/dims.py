@@ -224,9 +224,9 @@ def unbacked(name: str | None = None) -> Sym:
 
 def floordiv(left: Dim, right: Dim) -> Dim:
     """Divide and round down; finds exact quotients of polynomials too."""
+    if right == 0:
+        raise DimError(f"{left} // 0: cannot divide a size by zero.")
     if isinstance(left, int) and isinstance(right, int):
-        if right == 0:
-            raise DimError(f"{left} // 0: cannot divide a size by zero.")
         return left // right
     if right == 1 or left == 0:
         return left

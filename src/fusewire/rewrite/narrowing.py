@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from fusewire.dtypes import int64, uint64
-from fusewire.ir.dims import Apply, Dim, Sym, lone_symbol, symbols
+from fusewire.errors import DimError
+from fusewire.ir.dims import Apply, Dim, Sym, lone_symbol, substitute, symbols
 from fusewire.ir.graph import Attr, Graph, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Trait
 from fusewire.ops.ranges import MOST, Range
+from fusewire.ops.subgraph import Bound, bound_by, carried, dims_of, with_shape
 from fusewire.ops.table import get_op
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.ranges import ranges, whole_range
@@ -38,20 +40,18 @@ class Narrowing:
     """
 
     def __init__(self, graph: Graph, guarded: bool = False) -> None:
-        uses = roles(graph)
+        self._uses = roles(graph)
         self.entering = frozenset(
             value
             for value in graph.inputs
-            if _is_long(value) and (guarded or uses[value] == "index")
+            if _is_long(value) and (guarded or self._uses[value] == "index")
         )
         inputs = [value.type for value in graph.inputs if isinstance(value.type, TensorType)]
-        lone = (lone_symbol(dim) for type_ in inputs for dim in type_.shape)
-        self._symbols = frozenset(found for found in lone if found is not None)
+        lone = ((lone_symbol(dim), dim) for type_ in inputs for dim in type_.shape)
         self._sizes: dict[Dim, None] = {}
-        self._narrow: set[Value] = set()
-        self._wide: set[Value] = set()
-        self._check(_sizes_read(graph))
-        self._add(graph, dict.fromkeys(self.entering, ENTERING))
+        self._narrow: dict[Value, bool] = {}
+        bound = {found: dim for found, dim in lone if found is not None}
+        self._add(graph, dict.fromkeys(self.entering, ENTERING), bound)
 
     @property
     def sizes(self) -> tuple[Dim, ...]:
@@ -60,49 +60,67 @@ class Narrowing:
 
     def is_narrow(self, value: Value) -> bool:
         """Tell whether every number that a 64-bit integer can be fits int32."""
-        # A body that two nodes share is narrow if it is so for both.
-        return value in self._narrow and value not in self._wide
+        return self._narrow.get(value, False)
 
-    def _check(self, dims: Iterable[Dim]) -> None:
-        self._sizes |= dict.fromkeys(
-            part for dim in dims for part in _parts(dim) if self._symbols.issuperset(symbols(part))
-        )
+    def _check(self, dims: Iterable[Dim], bound: Bound) -> None:
+        """Have sizes checked, as far as the graph's inputs determine them."""
+        for dim in dims:
+            for part in _parts(dim):
+                found = _outside(part, bound)
+                if isinstance(found, Sym) or (found is not None and not _may_fit(found)):
+                    self._sizes[found] = None
 
-    def _add(self, graph: Graph, given: Mapping[Value, Range], is_body: bool = False) -> None:
-        known = dict(ranges(graph, longest=MOST, given=given))
+    def _add(self, graph: Graph, given: Mapping[Value, Range], bound: Bound) -> None:
+        self._check(_sizes_read(graph), bound)
+        known = ranges(graph, longest=MOST, given=given)
         narrow = {value for value in known if _is_long(value) and known[value].fits_int32}
-        if self._symbols and not is_body:
-            narrow |= self._sizes_computed(graph, known)
-        every = {*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs)}
-        self._narrow |= narrow
-        self._wide |= every - narrow
+        if bound:
+            narrow |= self._sizes_computed(graph, known, given, bound)
+        made = (value for node in graph.nodes for value in node.outputs)
+        for value in (*graph.inputs, *graph.constants, *made):
+            # A body that two nodes share is narrow if it is so for both.
+            self._narrow[value] = value in narrow and self._narrow.get(value, True)
         for node in graph.nodes:
             for _, body in node.graphs():
-                self._add(body, dict(_entering_body(node, body, known)), is_body=True)
+                self._add(body, dict(_entering_body(node, body, known)), _bound(node, body, bound))
 
-    def _sizes_computed(self, graph: Graph, known: Mapping[Value, Range]) -> set[Value]:
+    def _sizes_computed(
+        self,
+        graph: Graph,
+        known: Mapping[Value, Range],
+        given: Mapping[Value, Range],
+        bound: Bound,
+    ) -> set[Value]:
         """Find what is computed of sizes, and fits wherever the sizes that it comes to do.
 
         That holds only if all on the way there fits as well: elsewhere facts ignore what wraps.
+        What may need more even if its sizes fit is left as it is, and no call is declined for it.
         """
-        facts, exact, narrow = Facts(graph), set(graph.constants), set()
+        facts, narrow = Facts(graph), set()
+        modest = ranges(graph, longest=MOST, given=given, sizes_fit=True)
+        # What must fit, and is not checked yet, for a value to be what its elements say.
+        waiting: dict[Value, Mapping[Dim, None]] = {value: {} for value in graph.constants}
         for node in graph.nodes:
             facts.learn(node)
-            is_shape = get_op(node.op).is_(Trait.SHAPE)
-            if not is_shape and any(value not in exact for value in node.operands):
+            operands = () if get_op(node.op).is_(Trait.SHAPE) else node.operands
+            if any(value not in waiting for value in operands):
                 continue
+            before = {dim: None for value in operands for dim in waiting[value]}
             for value in node.outputs:
                 elements = facts.elements(value)
                 if elements is None:
                     continue
-                if not _is_proven(value, known):
-                    dims = [dim for dim in elements.flat if isinstance(dim, Sym)]
-                    if not self._symbols.issuperset(s for dim in dims for s in symbols(dim)):
-                        continue
-                    self._check(dims)
+                if _is_proven(value, known):
+                    waiting[value] = before
+                elif (dims := _counted(elements.flat, bound)) is None:
+                    continue
+                elif not _is_long(value):
+                    waiting[value] = before | dims
+                elif self._uses[value] == "index" or modest[value].fits_int32:
+                    self._check(before | dims, bound)
+                    waiting[value] = {}
                     narrow.add(value)
-                exact.add(value)
-        return {value for value in narrow if _is_long(value)}
+        return narrow
 
 
 def _is_long(value: Value) -> bool:
@@ -112,7 +130,38 @@ def _is_long(value: Value) -> bool:
 def _is_proven(value: Value, known: Mapping[Value, Range]) -> bool:
     """Tell whether a value that is computed neither wraps nor needs more than 32 bits."""
     found, whole = known.get(value), whole_range(value)
-    return found is None or (found.fits_int32 and found != whole)
+    if found is None or whole is None:
+        return True
+    return found.fits_int32 and not whole.within(found.low, found.high)
+
+
+def _counted(elements: Iterable[Dim], bound: Bound) -> dict[Dim, None] | None:
+    """List the sizes among elements; None where one is not known, or a number does not fit."""
+    found: dict[Dim, None] = {}
+    for item in elements:
+        dim = _outside(item, bound)
+        if dim is None or not _may_fit(dim):
+            return None
+        if isinstance(item, Sym):
+            found[item] = None
+    return found
+
+
+def _may_fit(dim: Dim) -> bool:
+    """Tell whether all numbers in a size fit, and so a number itself."""
+    numbers = [factor for _, factor in dim.terms] if isinstance(dim, Sym) else [dim]
+    return all(-MOST - 1 <= number <= MOST for number in numbers)
+
+
+def _outside(dim: Dim, bound: Bound) -> Dim | None:
+    """Express a size by those of the graph's inputs; None where they do not tell."""
+    if any(symbol not in bound for symbol in symbols(dim)):
+        return None
+    try:
+        return substitute(dim, bound)
+    except DimError:
+        # Of a branch that is not taken, sizes may contradict each other.
+        return None
 
 
 def _sizes_read(graph: Graph) -> Iterator[Dim]:
@@ -145,6 +194,37 @@ def _dims_in(attr: Attr) -> Iterator[Dim]:
     elif isinstance(attr, tuple):
         for item in attr:
             yield from _dims_in(item)
+
+
+def _bound(node: Node, body: Graph, around: Bound) -> Bound:
+    """Say what the symbols of a body are, but for those that a round changes."""
+    layout = get_op(node.op).layout
+    if layout is None:
+        return {}
+    lead, carries = len(layout.leading), layout.carries(node)
+    operands = [v.type for v in node.inputs[layout.fixed :] if v is not None]
+    for place in range(carries, carries + _scans(node)):
+        operands[place] = with_shape(operands[place], dims_of(operands[place])[1:])
+    taken = [*layout.leading, *operands]
+    inside = dict(bound_by(body, taken, node.op))
+    # A name of its own hides the same name around it.
+    shapes = [dims_of(value.type) for value in body.inputs]
+    own = {lone_symbol(dim) for shape in shapes for dim in shape}
+    if carries:
+        (turned,) = (graph for key, graph in node.graphs() if key == "body")
+        after = [v.type for v in turned.outputs[layout.flags :][:carries]]
+        types, *_ = carried(turned, taken, lead, after)
+        for shape, (_, axes) in zip(shapes[lead:], types, strict=False):
+            moving = {lone_symbol(shape[axis]) for axis in axes}
+            inside = {symbol: dim for symbol, dim in inside.items() if symbol not in moving}
+    outside = ((symbol, _outside(dim, around)) for symbol, dim in inside.items())
+    known = {symbol: dim for symbol, dim in outside if dim is not None}
+    return {symbol: dim for symbol, dim in around.items() if symbol not in own} | known
+
+
+def _scans(node: Node) -> int:
+    count = node.attrs.get("scans", 0)
+    return count if isinstance(count, int) else 0
 
 
 def _entering_body(

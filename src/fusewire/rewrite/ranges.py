@@ -28,12 +28,13 @@ def ranges(
     *,
     longest: int = LONGEST,
     given: Mapping[Value, Range] | None = None,
+    sizes_fit: bool = False,
 ) -> Mapping[Value, Range]:
     """Find the range of every integer tensor of a graph; of bodies, nothing.
 
     ``entering`` is what the graph's inputs are taken to lie within, besides their dtypes, and
     ``given`` what some are known to. No axis is longer than ``longest``, and no place or count
-    larger.
+    larger; if ``sizes_fit``, no sum or product of sizes either.
     """
     known: dict[Value, Range] = {}
     for value in graph.inputs:
@@ -43,7 +44,7 @@ def ranges(
             known[value] = entering if limited and entering is not None else whole
     known |= given or {}
     known |= constant_ranges(graph)
-    follow(graph.nodes, known, longest)
+    follow(graph.nodes, known, longest, sizes_fit=sizes_fit)
     return known
 
 
@@ -62,14 +63,23 @@ def constant_ranges(graph: Graph) -> dict[Value, Range]:
     return known
 
 
-def follow(nodes: Sequence[Node], known: dict[Value, Range], longest: int = LONGEST) -> None:
+def follow(
+    nodes: Sequence[Node],
+    known: dict[Value, Range],
+    longest: int = LONGEST,
+    *,
+    sizes_fit: bool = False,
+) -> None:
     """Add the ranges of what nodes make."""
     for node in nodes:
         operands = [None if v is None else known.get(v) for v in node.inputs]
         for value in node.outputs:
             whole = whole_range(value)
             if whole is not None:
-                known[value] = _within_dtype(_told(node, value, operands, longest), whole)
+                told = _told(node, value, operands, longest)
+                if told and told.is_size and sizes_fit:
+                    told = replace(told, high=min(told.high, longest))
+                known[value] = _within_dtype(told, whole)
             # Few floats are made of integers: the rest of a graph takes no time here.
             elif any(operands) and _makes_whole(node) and (most := _most_whole(value)):
                 told = _told(node, value, operands, longest)

@@ -33,7 +33,7 @@ def roles(graph: Graph) -> Mapping[Value, Role]:
 
 def _assign(graph: Graph, outputs: Sequence[Role], found: dict[Value, Role]) -> list[Role]:
     """Go from the outputs, whose roles are given, to the inputs; give the roles of those."""
-    known = ranges(graph, ENTERING, longest=MOST)
+    known = ranges(graph, ENTERING, longest=MOST, sizes_fit=True)
     uses: dict[Value, Role] = {}
 
     def use(value: Value, role: Role) -> None:
@@ -78,7 +78,7 @@ def _operand_roles(
             return "index"
         if counts:
             found = known.get(value) if value is not None else None
-            return leads if found and (found.fits_int32 or found.is_size) else "data"
+            return leads if found and found.fits_int32 else "data"
         return leads if op.is_(Trait.MOVEMENT) else "data"
 
     return [role(name, value) for name, value in zip(names, node.inputs, strict=False)]

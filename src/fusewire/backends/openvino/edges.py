@@ -14,7 +14,7 @@ import numpy as np
 from fusewire import dtypes
 from fusewire.backends.openvino.storage import LONG, Storage
 from fusewire.contract.backend import Slot
-from fusewire.errors import EngineRaised
+from fusewire.errors import DimError, EngineRaised
 from fusewire.ir.dims import Dim, Shape, Symbol, bind_alone, evaluate
 from fusewire.ir.graph import Array
 
@@ -87,10 +87,15 @@ class SizeCheck:
         for edge, shape in zip(self._inputs, shapes, strict=True):
             bind_alone(edge.dims, shape, bound)
         for dim in self._sizes:
-            size = evaluate(dim, bound)
+            try:
+                size = evaluate(dim, bound)
+            except DimError:
+                # Of a branch that is not taken, sizes may contradict each other.
+                continue
             if not -(2**31) <= size < 2**31:
+                told = "A size" if isinstance(dim, int) else f"The size {dim}"
                 raise EngineRaised(
-                    f"The size {dim} is {size}, and OpenVINO counts in 32 bits.",
+                    f"{told} is {size}, and OpenVINO counts in 32 bits.",
                     "Run it on another backend.",
                 )
         if len(self._fitting) >= _KEPT:
