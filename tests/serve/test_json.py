@@ -1,10 +1,13 @@
 """Requests in JSON cost the server little, however large they are and however much they inflate."""
 
 import asyncio
+import contextlib
 import gzip
 import json
 import os
 import signal
+import socket
+import tracemalloc
 from collections.abc import Callable, Coroutine
 from importlib import import_module
 from pathlib import Path
@@ -13,14 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fusewire as fw
-from fusewire.dtypes import dtype
 from fusewire.errors import RequestError, RequestTooLarge
-from fusewire.runtime.program import ProgramPort
+from fusewire.serve.header import parse_json
 from fusewire.serve.json_child import taken_apart
 from fusewire.serve.json_reader import JsonReader
 from fusewire.serve.limits import ServeLimits
-from fusewire.serve.structure import JsonStructure
 from fusewire.system.processes import descendants, processor_seconds
 
 hostile: Any = import_module("serving_hostile")
@@ -76,6 +76,31 @@ def test_structure_costs_the_server_no_time_and_no_memory(served: Any, body: byt
     # Each took a fifth of a second here before, and up to a gigabyte.
     assert processor_seconds(served.process.pid) - seconds < 0.5
     assert peak(served.process.pid) - memory < 16 << 20
+
+
+def test_slow_clients_keep_nobody_from_sending_large_requests(served: Any) -> None:
+    sent = hostile.post(rows_of(300), JSON)
+    # The child is started by the first.
+    expected = hostile.ask(served.port, sent, 60.0)
+    assert expected.startswith("200")
+    with contextlib.ExitStack() as stack:
+        for _ in range(32):
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+            slow.sendall(sent[:-1])
+        assert hostile.ask(served.port, sent, 10.0) == expected
+
+
+@pytest.mark.parametrize(
+    "unit", [b"[],", b"{},", b'"",', b'{"":0},', b"1,", b"[" * 900 + b"]" * 900 + b","]
+)
+def test_what_the_server_parses_itself_takes_little_memory(unit: bytes) -> None:
+    body = b'{"inputs":[' + unit * (ServeLimits().json_at_once // len(unit)) + b"0]}"
+    tracemalloc.start()
+    try:
+        parse_json(body)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_body_is_inflated_no_further_than_it_may_be(served: Any) -> None:
@@ -151,37 +176,3 @@ def test_what_a_child_leaves_of_a_request_is_small() -> None:
         taken_apart(hostile.said([hostile.tensor()], parameters={"x": [0] * 50_000}), 16)
     with pytest.raises(RequestError, match="elements, not 512"):
         taken_apart(hostile.said([hostile.tensor(shape=[2, 256])]), 16)
-
-
-def ports(*shapes: tuple[Any, ...], name: str = "float32") -> list[ProgramPort]:
-    specs = [fw.Spec(shape, name) for shape in shapes]
-    with fw.compile(lambda *given: [x + x for x in given], *specs) as program:
-        return list(program.inputs)
-
-
-@pytest.mark.parametrize("shape", [("n",), ("n", 1), ("n", 3, 4), ("n", "m", 1), (5000, 1, 1)])
-def test_every_honest_request_is_plain(shape: tuple[Any, ...]) -> None:
-    structure = JsonStructure(ports(shape), 1)
-    sizes = [5000 if dim == "n" else 2 if dim == "m" else dim for dim in shape]
-    array = np.zeros(sizes, dtype("float32").numpy)
-    for data in (array.tolist(), array.ravel().tolist()):
-        assert structure.is_plain(hostile.said([hostile.tensor(shape=sizes, data=data)]))
-
-
-@pytest.mark.parametrize("sign", [b"[],", b"{},", b'"",', b"[[],[]],"])
-def test_more_structure_than_the_inputs_need_is_refused(sign: bytes) -> None:
-    structure = JsonStructure(ports(("n", 4), (3, 3)), 2)
-    with pytest.raises(RequestError, match="times at most"):
-        structure.is_plain(sign * 10_000)
-
-
-def test_more_elements_than_fixed_inputs_have_are_refused() -> None:
-    with pytest.raises(RequestError, match="times at most"):
-        JsonStructure(ports((3, 3)), 1).is_plain(b"1," * 10_000)
-
-
-def test_inputs_of_text_leave_structure_to_the_child() -> None:
-    text = ProgramPort("x", "string", ("n",))
-    structure = JsonStructure([text], 1)
-    assert structure.is_plain(json.dumps({"data": ["a"] * 10_000}).encode())
-    assert not structure.is_plain(json.dumps({"data": ['{"a": [1]}' * 10_000]}).encode())

@@ -7,9 +7,7 @@ as long.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from typing import final
 
 import numpy as np
@@ -44,39 +42,34 @@ class JsonReader:
         self._limits = limits
         self._child: Child | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="json")
-        self._places = asyncio.Semaphore(limits.large_json)
+        self._turn = asyncio.Lock()
 
-    @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Wait until few enough others hold a large request, so that they are bounded together."""
+    async def read(self, raw: bytes) -> tuple[bytes, dict[int, Array]]:
+        """Return a request without the tensors that it lists, and their bytes by place."""
         seconds = self._limits.request_seconds
         try:
             async with asyncio.timeout(seconds):
-                await self._places.acquire()
+                await self._turn.acquire()
         except TimeoutError:
             raise ServerBusy(
-                f"{self._limits.large_json} other requests with more than "
-                f"{self._limits.json_at_once} bytes of JSON were read for {seconds:g} seconds."
+                f"Other requests with more than {self._limits.json_at_once} bytes of JSON were "
+                f"parsed for {seconds:g} seconds."
             ) from None
         try:
-            yield
+            loop = asyncio.get_running_loop()
+            frame = await loop.run_in_executor(self._thread, self._asked, raw)
         finally:
-            self._places.release()
-
-    async def read(self, raw: bytes | bytearray) -> tuple[bytes, dict[int, Array]]:
-        """Return a request without the tensors that it lists, and their bytes by place."""
-        loop = asyncio.get_running_loop()
-        frame = await loop.run_in_executor(self._thread, self._asked, raw)
+            self._turn.release()
         return _read(frame)
 
-    def _asked(self, raw: bytes | bytearray) -> Frame:
+    def _asked(self, raw: bytes) -> Frame:
         try:
             return self._attempt(raw)
         except (BackendCrashed, BackendKilled):
             # It may have died before, or because somebody ended it.
             return self._attempt(raw)
 
-    def _attempt(self, raw: bytes | bytearray) -> Frame:
+    def _attempt(self, raw: bytes) -> Frame:
         limits = ChildLimits(self._limits.parse_seconds, self._limits.parse_bytes)
         child = self._running()
         child.greet(_START_SECONDS)

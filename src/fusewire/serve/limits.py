@@ -16,14 +16,12 @@ class ServeLimits:
     client may take to send one.
 
     Up to ``json_at_once`` bytes of JSON are parsed in the server's process. More are parsed in a
-    child, which may take ``parse_bytes`` and ``parse_seconds`` for a request; so many requests as
-    ``large_json`` are read and wait for it at a time.
+    child, which may take ``parse_bytes`` and ``parse_seconds`` for a request.
     """
 
     body_bytes: int = 64 << 20
     json_bytes: int = 4 << 20
-    json_at_once: int = 256 << 10
-    large_json: int = 4
+    json_at_once: int = 64 << 10
     parse_bytes: int = 512 << 20
     parse_seconds: float = 10.0
     held_bytes: int = 1 << 30

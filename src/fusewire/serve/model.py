@@ -30,7 +30,6 @@ from fusewire.serve.binding import Binder, BoundForm
 from fusewire.serve.limits import ServeLimits
 from fusewire.serve.metrics import ModelCounts
 from fusewire.serve.replicas import Replicas, called
-from fusewire.serve.structure import JsonStructure
 
 # Inode, time of the last change, and size.
 Stamp: TypeAlias = tuple[int, int, int]
@@ -81,7 +80,6 @@ class Generation:
         self.inputs: tuple[ProgramPort, ...] = program.inputs
         self.outputs: tuple[ProgramPort, ...] = program.outputs
         self.binder = Binder(self.inputs, self.proof, limits)
-        self.structure = JsonStructure(self.inputs, len(self.outputs))
         # Requests with the same first bytes mean the same: see rest.py.
         self.headers: dict[bytes, Any] = {}
         self.answers: dict[Any, bytes] = {}

@@ -8,7 +8,6 @@ against the bytes that are there.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
 from collections import deque
@@ -47,8 +46,6 @@ _LENGTH = b"inference-header-content-length"
 # Headers of requests that a model remembers, and how long they may be.
 _KNOWN = 256
 _KNOWN_BYTES = 4096
-# So much JSON is parsed without a look at it.
-_QUICK_BYTES = 16 << 10
 # A client is watched for leaving once it has waited so long.
 _WATCH_AFTER = 0.1
 # Longer answers are sent in parts, which are not copied.
@@ -152,25 +149,21 @@ class RestApp:
 
     async def _read_pieces(self, model: ServedModel, reading: RequestBody) -> Read:
         """Read a request that is long, slow or compressed."""
-        at_once, most = self._limits.json_at_once, self._limits.json_bytes
-        length, buffer = reading.length, reading.buffer
-        await reading.fill(at_once + 1 if length is None else min(length, at_once + 1))
-        is_large = len(buffer) > at_once if length is None else length > at_once
-        async with self._json.place() if is_large else contextlib.nullcontext():
-            if is_large:
-                await reading.fill(most + 1 if length is None else length)
-            size = len(buffer) if length is None else length
-            if size > most:
-                raise too_long_json(size, most)
-            if not 0 < size <= len(buffer):
-                raise RequestError(f"The header has {size} bytes of a body of {len(buffer)}.")
-            raw = bytes(buffer[:size])
-            if length is None:
-                buffer.clear()
-            generation, asked = await self._header(model, raw)
-            if length is None:
-                _check_rest(asked, 0)
-                return generation, asked.without_lists(), asked.arrays(b"", 0)
+        most, length, buffer = self._limits.json_bytes, reading.length, reading.buffer
+        await reading.fill(most + 1 if length is None else min(length, most + 1))
+        size = len(buffer) if length is None else length
+        if size > most:
+            raise too_long_json(size, most)
+        if not 0 < size <= len(buffer):
+            raise RequestError(f"The header has {size} bytes of a body of {len(buffer)}.")
+        with memoryview(buffer) as view:
+            raw = bytes(view[:size])
+        if length is None:
+            buffer.clear()
+        generation, asked = await self._header(model, raw)
+        if length is None:
+            _check_rest(asked, 0)
+            return generation, asked.without_lists(), asked.arrays(b"", 0)
         return await self._read_rest(model, reading, raw, asked)
 
     async def _read_rest(
@@ -202,10 +195,7 @@ class RestApp:
             return generation, known
         listed: dict[int, Array] = {}
         size, rest = len(raw), raw
-        is_quick = size <= _QUICK_BYTES or (
-            size <= self._limits.json_at_once and generation.structure.is_plain(raw)
-        )
-        if not is_quick:
+        if size > self._limits.json_at_once:
             rest, listed = await self._json.read(raw)
             generation = self._repository.ready(model)
         asked = read_header(generation, rest, self._limits.inputs, listed)
