@@ -378,3 +378,13 @@ except RuntimeError:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "refused\n", done.stderr
+
+
+def test_numbers_without_a_finite_reciprocal_divide() -> None:
+    """The engine alone multiplies by the reciprocal, which is infinite for 1e-40."""
+    x = np.array([1e-40, 3e38, -3e38, 2], np.float32)
+    functions: list[Callable[[Any], Any]] = [lambda x: x / x, lambda x: x / x[3] / x[::-1]]
+    for function in functions:
+        program = fw.compile(function, x, backend="openvino", fallback="error")
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(program(x), function(x), rtol=1e-6)

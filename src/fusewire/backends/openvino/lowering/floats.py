@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -28,10 +29,14 @@ _ERF = tuple(
 
 def is_nan_free(x: Ov) -> bool:
     """Tell whether a constant holds no NaN; other tensors may."""
-    node = x if hasattr(x, "get_type_name") else x.get_node()
+    node = _node(x)
     if node.get_type_name() != "Constant":
         return False
     return not bool(np.isnan(np.asarray(node.data, np.float32)).any())
+
+
+def _node(x: Ov) -> Any:
+    return x if hasattr(x, "get_type_name") else x.get_node()
 
 
 def extreme(function: Callable[[Ov, Ov], Ov]) -> Callable[[Ov, Ov], Ov]:
@@ -107,6 +112,17 @@ def reciprocal(x: Ov) -> Ov:
     return ops.divide(number(1.0, x), x)
 
 
+def _quotient(x: Ov, y: Ov) -> Ov:
+    """Divide; a number that is no constant not by its reciprocal, which is infinite for 1e-40.
+
+    That is what the engine makes of it otherwise, and takes no less time (2026.4.1).
+    """
+    node = ops.divide(x, y)
+    if _node(y).get_type_name() != "Constant":
+        node.get_rt_info()["nonconvertable_divide_0"] = True
+    return node
+
+
 def _rounded(x: Ov, bits: int, least: int) -> Ov:
     """Round to so many bits, or to a multiple of 2**least where that is more."""
     size = ops.maximum(ops.abs(x), const(2.0 ** (least + bits - 1), "f32"))
@@ -157,13 +173,13 @@ NATIVE = {
         "ceil": "ceiling",
         "floor": "floor",
         "sigmoid": "sigmoid",
-        "divide": "divide",
     }.items()
 }
 COMPOSED: dict[str, Callable[..., Ov]] = {
     "round": lambda x: ops.round(x, "half_to_even"),
     "exp": exp,
     "reciprocal": reciprocal,
+    "divide": _quotient,
     "expm1": _expm1,
     "erf": _erf,
     # The logarithm of complex numbers needs it too, on nodes of the engine.
