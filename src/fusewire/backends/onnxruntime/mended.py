@@ -115,8 +115,9 @@ def _clipped(e: Emitter, node: Node, x: Ref, low: Ref | None, high: Ref | None) 
 
 
 def _sampled(e: Emitter, node: Node, x: Ref, grid: Ref) -> list[Ref]:
-    """Sample NaN where a coordinate is NaN."""
-    flags = e("ReduceMax", _flags(e, grid), e.integers(-1), keepdims=0)
+    """Sample NaN where a coordinate is NaN, or is infinite and reflected."""
+    lost = e("Sub", grid, grid) if _is_from_infinity(node) else grid
+    flags = e("ReduceMax", _flags(e, lost), e.integers(-1), keepdims=0)
     own = _one(WRITERS[node.op](e, node, x, grid))
     return [_chosen(e, e("Unsqueeze", flags, e.integers(1)), number(e, np.nan, x), own)]
 
@@ -143,8 +144,11 @@ _EXACT: Mapping[str, _Exact] = {
     "unique": _unique,
     "clip": _clipped,
 }
-# A sum that is not finite may be that of what is lost only further inside.
-_FROM_INFINITY = ("gru", "lstm", "rnn")
+
+
+def _is_from_infinity(node: Node) -> bool:
+    """Tell whether a sum that is infinite may be that of what is lost only further inside."""
+    return node.op in ("gru", "lstm", "rnn") or node.attrs.get("padding") == "reflection"
 
 
 def loses(node: Node) -> bool:
@@ -169,7 +173,7 @@ def _mended(op: str, e: Emitter, node: Node, *operands: Ref | None) -> Ref | Seq
     if not totals:
         return write(e, node, *operands)
     whole = reduce(lambda total, x: e("Add", total, x), totals)
-    if op in _FROM_INFINITY:
+    if _is_from_infinity(node):
         whole = e("Sub", whole, whole)
     broken = e("IsNaN", whole, dtype=bool_)
 
