@@ -54,6 +54,13 @@ def test_sign_of_zero_is_compared_where_it_is_promised() -> None:
         assert any(found) == is_promised, name
 
 
+def test_row_to_search_is_sorted_in_every_round() -> None:
+    case = next(c for c in cases([all_ops()["searchsorted"]]) if c.dtype is float32)
+    rows = [r.inputs[0] for r in rounds_of(*case.make(), float32) if r.place == 0]
+    assert any(np.isnan(np.asarray(row)[-1]) for row in rows)
+    assert all(np.array_equal(row, np.sort(np.asarray(row)), equal_nan=True) for row in rows)
+
+
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
 def test_own_form_loses_something_of_each_op_that_is_said_to(name: str) -> None:
     backend, found = REGISTRY.get(name), list(_said_to_lose(name))
