@@ -576,6 +576,16 @@ def test_conformance_slice(name: str) -> None:
     assert not problems, "\n".join(problems)
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["qr", "svd", "eigh"])
+def test_matrix_that_is_not_finite_has_factors_of_nan(name: str, number: float) -> None:
+    x = np.stack([np.diag(np.arange(1.0, 5.0))] * 2)
+    x[0, 0, 0] = number
+    for factor in run_op(name, x):
+        assert np.isnan(factor[0]).all()
+        assert np.isfinite(factor[1]).all()
+
+
 def test_nine_of_ten_tensor_ops_are_taken() -> None:
     share, others = ENGINE.share_of_ops()
     assert share >= 0.9, others

@@ -88,7 +88,7 @@ def test_matrix_that_is_not_square_is_refused() -> None:
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("op", [ops.svd, ops.eigh])
+@pytest.mark.parametrize("op", [ops.qr, ops.svd, ops.eigh])
 def test_matrix_that_is_not_finite_has_factors_of_nan(op: Any, number: float) -> None:
     x = np.stack([np.diag(np.arange(1.0, 5.0))] * 2)
     x[0, 0, 0] = number

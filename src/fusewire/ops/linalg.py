@@ -109,16 +109,10 @@ def _largest(x: Array) -> Array:
     return np.take_along_axis(x, np.abs(x).argmax(-2, keepdims=True), -2)
 
 
-def _qr(x: Array) -> tuple[Array, Array]:
-    q, r = np.linalg.qr(x)
-    turn = _phase(np.diagonal(r, 0, -2, -1))
-    return q * np.conj(turn)[..., None, :], r * turn[..., :, None]
-
-
 def _of_finite(function: Callable[[Array], tuple[Array, ...]]) -> Callable[[Array], Any]:
     """Factor matrices of finite numbers, and give NaN for the others.
 
-    For a NaN LAPACK finds no factors, and for an infinity its SVD never ends.
+    For a NaN LAPACK finds no factors, or some that are numbers; for an infinity its SVD never ends.
     """
 
     def factored(x: Array) -> tuple[Array, ...]:
@@ -131,6 +125,13 @@ def _of_finite(function: Callable[[Array], tuple[Array, ...]]) -> Callable[[Arra
         return factors
 
     return factored
+
+
+@_of_finite
+def _qr(x: Array) -> tuple[Array, Array]:
+    q, r = np.linalg.qr(x)
+    turn = _phase(np.diagonal(r, 0, -2, -1))
+    return q * np.conj(turn)[..., None, :], r * turn[..., :, None]
 
 
 @_of_finite

@@ -79,6 +79,24 @@ def _largest(x: Tensor) -> Tensor:
     return torch.take_along_dim(x, x.abs().argmax(-2, keepdim=True), -2)
 
 
+def _of_finite(function: Function) -> Function:
+    """Factor matrices of finite numbers, and give NaN for the others.
+
+    For a NaN LAPACK stops the whole batch, or finds factors that are numbers.
+    """
+
+    def factored(x: Tensor) -> tuple[Tensor, ...]:
+        is_finite = torch.isfinite(x).all(-1).all(-1)
+        matrices = is_finite[..., None, None]
+        return tuple(
+            torch.where(matrices if y.dim() == x.dim() else is_finite[..., None], y, torch.nan)
+            for y in function(torch.where(matrices, x, 0))
+        )
+
+    return factored
+
+
+@_of_finite
 def _qr(x: Tensor) -> tuple[Tensor, Tensor]:
     q, r = torch.linalg.qr(x)
     if not x.numel():
@@ -87,6 +105,7 @@ def _qr(x: Tensor) -> tuple[Tensor, Tensor]:
     return q * torch.conj_physical(turn)[..., None, :], r * turn[..., :, None]
 
 
+@_of_finite
 def _svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     u, s, vh = torch.linalg.svd(x, full_matrices=False)
     if not x.numel():
@@ -95,6 +114,7 @@ def _svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return u * turn, s, vh * torch.conj_physical(turn.transpose(-1, -2))
 
 
+@_of_finite
 def _eigh(x: Tensor) -> tuple[Tensor, Tensor]:
     values, vectors = torch.linalg.eigh(x, UPLO="L")
     return (values, vectors * _phase(_largest(vectors))) if x.numel() else (values, vectors)

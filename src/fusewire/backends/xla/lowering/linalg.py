@@ -65,7 +65,11 @@ def _det(a: Traced) -> Traced:
 
 
 def _cholesky(a: Traced) -> Traced:
-    return a if a.size == 0 else lax.linalg.cholesky(a, symmetrize_input=False)
+    if a.size == 0:
+        return a
+    found = lax.linalg.cholesky(a, symmetrize_input=False)
+    # Its triangle alone is NaN for a matrix that is not positive definite, and it is 0 above.
+    return jnp.where(jnp.isnan(found).any((-2, -1), keepdims=True), np.nan, found)
 
 
 def _phase(x: Traced) -> Traced:
@@ -79,6 +83,23 @@ def _largest(x: Traced) -> Traced:
     return jnp.take_along_axis(x, jnp.abs(x).argmax(-2, keepdims=True), -2)
 
 
+def _of_finite(function: Callable[[Traced], tuple[Traced, ...]]) -> Callable[[Traced], Any]:
+    """Factor matrices of finite numbers, and give NaN for the others.
+
+    For a NaN LAPACK finds factors that are numbers, and for an infinity its SVD never ends.
+    """
+
+    def factored(x: Traced) -> tuple[Traced, ...]:
+        is_finite = jnp.isfinite(x).all((-2, -1), keepdims=True)
+        return tuple(
+            jnp.where(is_finite if y.ndim == x.ndim else is_finite[..., 0], y, np.nan)
+            for y in function(jnp.where(is_finite, x, 0))
+        )
+
+    return factored
+
+
+@_of_finite
 def _qr(x: Traced) -> tuple[Traced, Traced]:
     *batch, rows, columns = x.shape
     if x.size == 0:
@@ -91,6 +112,7 @@ def _qr(x: Traced) -> tuple[Traced, Traced]:
     return q * jnp.conj(turn)[..., None, :], r * turn[..., :, None]
 
 
+@_of_finite
 def _svd(x: Traced) -> tuple[Traced, Traced, Traced]:
     if x.size == 0:
         left, right = _qr(x)
@@ -100,6 +122,7 @@ def _svd(x: Traced) -> tuple[Traced, Traced, Traced]:
     return u * turn, s, vh * jnp.conj(jnp.swapaxes(turn, -1, -2))
 
 
+@_of_finite
 def _eigh(x: Traced) -> tuple[Traced, Traced]:
     if x.size == 0:
         return jnp.zeros(x.shape[:-1], jnp.abs(x).dtype), x
