@@ -267,6 +267,33 @@ def test_conformance_slice(name: str) -> None:
     assert not problems, "\n".join(problems)
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["qr", "svd", "eigh"])
+def test_matrix_that_is_not_finite_has_factors_of_nan(name: str, number: float) -> None:
+    x = np.stack([np.diag(np.arange(1.0, 5.0))] * 2)
+    x[0, 0, 0] = number
+    for factor in run_op(name, x):
+        assert np.isnan(factor[0]).all()
+        assert np.isfinite(factor[1]).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_query_that_is_not_finite_has_an_answer_of_nan(number: float, causal: bool) -> None:
+    q, k, v = np.ones((3, 1, 1, 3, 4), np.float32)
+    q[0, 0, 1, 2] = number
+    found = run_op("attention", q, k, v, causal=causal)
+    assert np.isnan(found[0, 0, 1]).all()
+    assert np.isfinite(found[0, 0, [0, 2]]).all()
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_nan_is_the_last_of_a_sorted_row(right: bool) -> None:
+    row, x = np.array([-np.inf, 0, 1, np.inf, np.nan]), np.array([np.nan, np.inf, 2, 0, -np.inf])
+    found = run_op("searchsorted", row, x, right=right)
+    assert list(found) == list(np.searchsorted(row, x, "right" if right else "left"))
+
+
 def test_nine_of_ten_tensor_ops_are_taken() -> None:
     share, others = ENGINE.share_of_ops()
     assert share >= 0.9, others

@@ -85,7 +85,12 @@ def _grid_sample(node: Node) -> Function:
     def function(x: Tensor, grid: Tensor) -> Tensor:
         if not x.numel() or not grid.numel():
             return x.new_zeros((*x.shape[:2], *grid.shape[1:-1]))
-        return F.grid_sample(x, grid.to(x.dtype), mode, padding, corners)
+        found = F.grid_sample(x, grid.to(x.dtype), mode, padding, corners)
+        if mode == "nearest":
+            return found
+        # Some of its kernels take NaN for a place, and reflect infinity to one (2.13).
+        lost = ~grid.isfinite() if padding == "reflection" else grid.isnan()
+        return torch.where(lost.any(-1)[:, None], torch.nan, found)
 
     return function
 

@@ -48,7 +48,15 @@ def _searchsorted(right: bool) -> Function:
     def function(row: Tensor, x: Tensor) -> Tensor:
         if row.dtype == torch.bool:
             row, x = row.to(torch.uint8), x.to(torch.uint8)
-        return torch.searchsorted(row.contiguous(), x.contiguous(), right=right)
+        row, x = row.contiguous(), x.contiguous()
+        if not row.is_floating_point():
+            return torch.searchsorted(row, x, right=right)
+        # NaN is the last, and equal to itself; PyTorch's own search takes it for nothing.
+        is_nan = row.isnan()
+        found = torch.searchsorted(row.masked_fill(is_nan, torch.inf), x, right=right)
+        numbers = row.shape[0] - is_nan.sum()
+        last = row.shape[0] if right else numbers
+        return torch.where(x.isnan(), last, torch.minimum(found, numbers))
 
     return function
 

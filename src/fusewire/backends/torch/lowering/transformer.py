@@ -10,6 +10,7 @@ import torch.nn.functional as F  # noqa: N812 - as PyTorch's own documentation h
 from fusewire.backends.torch.lowering.signature import Function, Lower, Sized, operand, sized
 from fusewire.backends.torch.storage import Tensor
 from fusewire.dtypes import bool_
+from fusewire.ir.dims import is_at_most
 from fusewire.ir.graph import Node
 
 
@@ -26,16 +27,30 @@ def _count(x: Tensor) -> Tensor:
     return torch.arange(x.shape[2], device=x.device)
 
 
+def _lost(q: Tensor) -> Tensor:
+    """Give NaN for each query that is not finite, and 0 for others, to be added to its answer.
+
+    If no score of a query is above -inf, the kernels take it for one that sees no key, and if there
+    are fewer keys than a vector has elements, they take NaN for -inf (2.13).
+    """
+    return (q * 0).sum(-1, keepdim=True)
+
+
 def _attention(node: Node) -> Function | Sized:
     attrs: Any = node.attrs
     scale, causal, offset = attrs["scale"], attrs["causal"], attrs["offset"]
     mask = node.inputs[3]
     shares = operand(node, 0).shape[1] != operand(node, 1).shape[1]
     attend = F.scaled_dot_product_attention
-    if not causal:
-        return lambda q, k, v, mask: attend(q, k, v, mask, scale=scale, enable_gqa=shares)
-    if mask is None and offset == 0:
-        return lambda q, k, v, mask: attend(q, k, v, is_causal=True, scale=scale, enable_gqa=shares)
+    # Without a mask, each query sees a key, unless it stands before all of them.
+    lost = _lost if mask is None and is_at_most(0, offset) else None
+    if not causal or (mask is None and offset == 0):
+
+        def plain(q: Tensor, k: Tensor, v: Tensor, mask: Any) -> Tensor:
+            found = attend(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=shares)
+            return found if lost is None else found + lost(q)
+
+        return plain
     is_bool = mask is not None and mask.tensor.dtype is bool_
 
     def function(q: Tensor, k: Tensor, v: Tensor, mask: Any, sizes: tuple[int, ...]) -> Tensor:
@@ -43,7 +58,8 @@ def _attention(node: Node) -> Function | Sized:
         seen = behind >= 0
         if mask is not None:
             seen = mask & seen if is_bool else torch.where(seen, mask, -torch.inf)
-        return attend(q, k, v, seen, scale=scale, enable_gqa=shares)
+        found = attend(q, k, v, seen, scale=scale, enable_gqa=shares)
+        return found if lost is None else found + lost(q)
 
     return sized((offset,), function)
 
