@@ -124,6 +124,45 @@ def _many_numbers() -> bytes:
     return bytes(made.SerializeToString())
 
 
+def field(number: int, body: bytes) -> bytes:
+    """Write a field of a message as the bytes that it is on the wire."""
+    head = b""
+    for part in (number << 3 | 2, len(body)):
+        while part > 0x7F:
+            head += bytes([part & 0x7F | 0x80])
+            part >>= 7
+        head += bytes([part])
+    return head + body
+
+
+@cache
+def walked() -> dict[str, bytes]:
+    """Make messages of up to 4 MB that take long to walk, to parse or to read, for their bytes."""
+    numbers = request(7000)
+    del numbers.raw_input_contents[:]
+    numbers.inputs[0].contents.int_contents.extend([1] * 1_792_000)
+    right = request(3900)
+    del right.raw_input_contents[:]
+    right.inputs[0].contents.fp32_contents.extend([0.5] * 998_400)
+    return {
+        "parameters": good() + field(5, b"\x22\x00" * 2000) * 1000,
+        "contents": good() + field(5, b"\x2a\x00" * 2000) * 1000,
+        "texts": good() + field(5, field(5, b"\x42\x00" * 16_000)) * 120,
+        "texts-of-an-input": good() + field(5, field(5, b"\x42\x00" * 16_000) * 120),
+        "lists": good() + field(5, field(5, field(2, bytes(100)) * 15_000)),
+        "shape": good() + field(5, field(3, bytes(4_000_000))),
+        "outputs": good() + field(6, b"\x12\x00" * 500_000) * 4,
+        "choices": good() + field(4, field(2, b"\x08\x01" * 2_000_000)),
+        "integers": bytes(numbers.SerializeToString()),
+        # This one is right, and answered.
+        "floats": bytes(right.SerializeToString()),
+    }
+
+
+def _walked(rng: random.Random) -> Any:
+    return rng.choice([raw for name, raw in walked().items() if name != "floats"])
+
+
 def _outputs(rng: random.Random) -> Any:
     made = request()
     for _ in range(rng.choice([1, 3, 5000])):
@@ -162,7 +201,7 @@ KINDS = (
     _version,
 )  # fmt: skip
 # Take megabytes each, so that few are sent.
-HEAVY = (_flood, _bomb, _numbers, _large, _bomb)
+HEAVY = (_flood, _bomb, _numbers, _large, _bomb, _walked)
 
 
 def hostile_calls(count: int, seed: int) -> Iterator[tuple[str, str, bytes]]:

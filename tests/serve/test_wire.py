@@ -1,7 +1,11 @@
 """Messages of gRPC cost what their tensors have, and nothing before these are known to be right."""
 
+import contextlib
 import gzip
+import json
 import random
+import sys
+import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -17,6 +21,7 @@ from tritonclient.grpc import service_pb2 as messages
 from fusewire.errors import RequestError, RequestTooLarge
 from fusewire.serve.limits import ServeLimits
 from fusewire.serve.wire import inflated_tensors, is_compressed, split_message
+from tests.serve.conftest import campaigns
 
 calls: Any = import_module("serving_hostile_grpc")
 INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -62,6 +67,38 @@ def test_message_is_split_into_tensors_and_the_rest(
 def test_flood_is_refused_before_it_is_parsed(pack: Callable[[bytes], bytes], flood: bytes) -> None:
     with pytest.raises(RequestTooLarge):
         split_message(pack(calls.good() + flood), LIMITS)
+
+
+@pytest.mark.parametrize("name", sorted(calls.walked()))
+@pytest.mark.parametrize("pack", PACKINGS)
+def test_no_message_takes_long_to_walk(pack: Callable[[bytes], bytes], name: str) -> None:
+    raw = pack(calls.walked()[name])
+    begun = time.process_time()
+    with contextlib.suppress(RequestTooLarge):
+        split_message(raw, LIMITS)
+    # Fields are counted as they come: some took ten seconds.
+    assert time.process_time() - begun < 1.5
+
+
+@pytest.mark.parametrize("name", ["shape", "outputs", "choices"])
+def test_what_takes_long_to_parse_is_refused_before(name: str) -> None:
+    with pytest.raises(RequestTooLarge):
+        split_message(calls.walked()[name], LIMITS)
+
+
+def test_large_message_stops_nobody_else(mlp: Path, tmp_path: Path) -> None:
+    gaps = tmp_path / "gaps"
+    command = [sys.executable, "-c", campaigns.WATCHED, str(mlp), str(gaps)]
+    with campaigns.serving(command) as server:
+        with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+            call = channel.unary_unary(INFER)
+            for raw in calls.walked().values():
+                for packing in (None, grpc.Compression.Gzip):
+                    with contextlib.suppress(grpc.RpcError):
+                        call(raw, compression=packing)
+        # It is written once in a second.
+        time.sleep(2)
+        assert json.loads(gaps.read_text())["most"] < 0.2
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
+import numpy as np
 
 from fusewire.errors import (
     FusewireError,
@@ -66,8 +68,11 @@ _CONTENTS = {
 }
 # Metadata and headers that a call may have.
 _METADATA_BYTES = 16 << 10
-# Compressed messages of more bytes are inflated in a thread: each may become a thousand.
-_INFLATED_HERE = 4 << 10
+# Large messages are read in threads, which give way to the event loop between their steps. Models
+# that compile have others.
+_THREADS = 2
+# Numbers of a list that are read in one step.
+_STEP = 1 << 14
 
 
 def code_of(error: FusewireError) -> grpc.StatusCode:
@@ -86,6 +91,7 @@ class GrpcService:
         self._repository = repository
         self._messages = messages()
         self._answer = self._messages.ModelInferResponse
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="grpc")
         # Whoever restarts or balances servers asks for these, without a token.
         self._probes = (self._server_live, self._server_ready)
 
@@ -121,13 +127,13 @@ class GrpcService:
 
     async def _answered(self, answer: Handler, kind: Any, raw: bytes, context: Context) -> Any:
         """Read a message and answer it; errors of ours become codes of gRPC."""
-        call = _Call(self._repository, raw, context)
+        call = _Call(self._repository, raw, context, self._threads)
         try:
             if answer not in self._probes:
                 self._repository.access.check(_authorization(context))
             call.hold(len(raw))
-            if len(raw) > SMALL or is_compressed(raw):
-                call.split = await call.do(split_message)
+            if call.is_large:
+                call.split = await call.do(split_message, raw, self._repository.limits)
             call.request = parse(kind, call.split.outline)
             return await answer(call)
         except FusewireError as error:
@@ -178,7 +184,7 @@ class GrpcService:
             generation = self._repository.ready(model)
             form = generation.binder.bind(forms)
             _check_sizes(list(map(len, raws)), form)
-        arrays = form.arranged(_arrays(request, raws, form))
+        arrays = form.arranged(await call.do(_arrays, request, raws, form))
         seconds = self._seconds(request, call.context)
         future = generation.submit(arrays, form, time.monotonic() + seconds)
         if seconds < self._repository.limits.request_seconds:
@@ -251,13 +257,18 @@ def _check_sizes(sizes: Sequence[int], form: BoundForm) -> None:
 class _Call:
     """A call: its message as bytes, split and parsed, and how many bytes count as held for it."""
 
-    def __init__(self, repository: Repository, raw: bytes, context: Context) -> None:
+    def __init__(
+        self, repository: Repository, raw: bytes, context: Context, threads: Executor
+    ) -> None:
         self.context = context
         self.request: Any = None
         # Small messages are parsed whole.
         self.split = SplitMessage(raw, (), ())
+        # A compressed one may become any size.
+        self.is_large = len(raw) > SMALL or is_compressed(raw)
         self._repository = repository
         self._raw = raw
+        self._threads = threads
         self._held = 0
 
     def hold(self, size: int) -> None:
@@ -270,11 +281,10 @@ class _Call:
         self._repository.release(self._held)
         self._held = 0
 
-    async def do(self, work: Callable[..., Answer], *more: Any) -> Answer:
-        """Do something with the message, in a thread if that may take long without us."""
-        given = (self._raw, *more, self._repository.limits)
-        if len(self._raw) > _INFLATED_HERE and is_compressed(self._raw):
-            return await asyncio.get_running_loop().run_in_executor(None, work, *given)
+    async def do(self, work: Callable[..., Answer], *given: Any) -> Answer:
+        """Do something with the message, in a thread if that may take long."""
+        if self.is_large:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
         return work(*given)
 
     async def tensors(self, form: BoundForm) -> Sequence[bytes | memoryview]:
@@ -286,7 +296,7 @@ class _Call:
         if self.split.raws is not None:
             return self.split.raws
         self.hold(sum(self.split.sizes))
-        return await self.do(inflated_tensors, self.split)
+        return await self.do(inflated_tensors, self._raw, self.split, self._repository.limits)
 
 
 def _listed(item: Any, form: BoundForm, place: int) -> Array:
@@ -297,11 +307,20 @@ def _listed(item: Any, form: BoundForm, place: int) -> Array:
     values = getattr(item.contents, field)
     if len(values) != count:
         raise RequestError(f"The data of {item.name} have {len(values)} elements, not {count}.")
+    arrays = []
+    for begin in range(0, max(count, 1), _STEP):
+        part = list(values[begin : begin + _STEP])
+        if item.datatype == "BYTES":
+            part = _decoded(part, item.name)
+        arrays.append(read_listed(part, of, (len(part),), len(part), item.name))
+    return np.concatenate(arrays).reshape(shape)
+
+
+def _decoded(raws: list[bytes], name: str) -> list[str]:
     try:
-        listed = [raw.decode() for raw in values] if item.datatype == "BYTES" else list(values)
+        return [raw.decode() for raw in raws]
     except UnicodeDecodeError:
-        raise RequestError(f"The input {item.name} has an element that is not UTF-8.") from None
-    return read_listed(listed, of, shape, count, item.name)
+        raise RequestError(f"The input {name} has an element that is not UTF-8.") from None
 
 
 def _snake(name: str) -> str:

@@ -8,6 +8,7 @@ those; the tensors are inflated once these sizes are known to be right.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -22,8 +23,10 @@ _INPUTS, _RAW, _CONTENTS = 5, 7, 5
 _VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5
 # Lists of numbers that have one to ten bytes each, and eight when they are read.
 _SHORT_NUMBERS = range(1, 6)
-# The most fields of a message and of its inputs, and of a list that is not packed.
-_MOST_FIELDS, _MOST_LISTED = 4096, 16_384
+# The most fields of a message, of all its inputs, and of all their lists.
+_MOST_FIELDS, _MOST_LISTED = 4096, 65_536
+# The most bytes besides tensors. Those of empty parameters take longest to parse: 16 ms.
+_MOST_REST = 256 << 10
 # Messages of fewer bytes are parsed without a look at their inputs.
 SMALL = 16 << 10
 # Bytes that a message takes when it is read, for each byte that it may have.
@@ -98,25 +101,28 @@ def _field(stream: _Stream, kind: int, most: int) -> bytes:
 
 
 def _check_inputs(outline: bytearray, limits: ServeLimits) -> None:
-    """Refuse inputs that take many times their bytes when they are read."""
+    """Refuse inputs that take many times their bytes, or long, when they are read."""
     if len(outline) <= SMALL:
         return
-    fields = taken = 0
-    for number, part in _fields(memoryview(outline), limits):
-        if number != _INPUTS:
-            continue
-        for inner, contents in _fields(part, limits):
-            fields += 1
-            if inner == _CONTENTS:
-                taken += _taken(contents, limits)
-    if fields > _MOST_FIELDS or taken > _GROWTH * limits.json_bytes:
+    fields, listed = _MOST_FIELDS, _MOST_LISTED
+    rest, taken = len(outline), 0
+    for number, part in _fields(memoryview(outline), limits, _MOST_FIELDS):
+        inner = _fields(part, limits, fields) if number == _INPUTS else []
+        fields -= len(inner)
+        for number_inside, contents in inner:
+            if number_inside == _CONTENTS:
+                lists = _fields(contents, limits, listed)
+                listed -= len(lists)
+                rest -= len(contents)
+                taken += _taken(lists)
+    if rest > _MOST_REST or taken > _GROWTH * limits.json_bytes:
         raise _too_large(limits)
 
 
-def _taken(contents: memoryview, limits: ServeLimits) -> int:
+def _taken(lists: Sequence[tuple[int, memoryview]]) -> int:
     """Count the bytes that lists of numbers take when they are read."""
     taken = 0
-    for number, part in _fields(contents, limits, _MOST_LISTED):
+    for number, part in lists:
         if number in _SHORT_NUMBERS:
             # The last byte of each has its highest bit clear.
             taken += 8 * int(np.count_nonzero(np.frombuffer(part, np.uint8) < 0x80))
@@ -124,12 +130,12 @@ def _taken(contents: memoryview, limits: ServeLimits) -> int:
     return taken
 
 
-def _fields(
-    raw: memoryview, limits: ServeLimits, most: int = _MOST_FIELDS
-) -> list[tuple[int, memoryview]]:
+def _fields(raw: memoryview, limits: ServeLimits, most: int) -> list[tuple[int, memoryview]]:
     """List the numbers of fields, and the bytes of those that have a length."""
-    stream, found = _Stream(raw, len(raw)), []
+    stream, found = _Stream(raw, len(raw)), list[tuple[int, memoryview]]()
     while not stream.is_over():
+        if len(found) == most:
+            raise _too_large(limits)
         _, number = stream.varint()
         kind = number & 7
         if kind == _LENGTH:
@@ -138,15 +144,14 @@ def _fields(
         else:
             _field(stream, kind, 0)
             found.append((number >> 3, raw[:0]))
-        if len(found) > most:
-            raise _too_large(limits)
     return found
 
 
 def _too_large(limits: ServeLimits) -> RequestTooLarge:
     return RequestTooLarge(
-        "The message has too many fields, or numbers that take more than "
-        f"{_GROWTH * limits.json_bytes} bytes. Send tensors as raw_input_contents."
+        f"The message has too many fields, more than {_MOST_REST} bytes besides tensors, or "
+        f"numbers that take more than {_GROWTH * limits.json_bytes} bytes. Send tensors as "
+        "raw_input_contents."
     )
 
 
