@@ -6,6 +6,7 @@ from fusewire.ir.graph import Node, Value
 from fusewire.kernel.form import Bound, Guard
 from fusewire.kernel.index import Index, at
 from fusewire.kernel.lower.body import Body, Element, Indices, simplified
+from fusewire.kernel.lower.serial import ordered
 from fusewire.kernel.lower.shapes import axis_of, replaced, shape_of, whole
 
 
@@ -68,11 +69,12 @@ def _searchsorted(body: Body, value: Value, index: Indices, guard: Guard) -> str
     node = _node(value)
     row, x = node.operands
     sought = body.element(x, index, guard)
-    before = "less_equal" if node.attrs["right"] else "less"
 
     def make(inner: Indices) -> list[str]:
-        held = body.element(row, inner, guard)
-        return [body.cast(body.compute(before, held, sought), value.tensor.dtype)]
+        is_before, is_same = ordered(body, body.element(row, inner, guard), sought, False)
+        if node.attrs["right"]:
+            is_before = body.compute("logical_or", is_before, is_same)
+        return [body.cast(is_before, value.tensor.dtype)]
 
     needs = (*index, *(bound.index for bound in guard))
     return body.fold("add", shape_of(row), needs, make)[0]

@@ -154,7 +154,7 @@ def _sort(lowering: Lowering, node: Node) -> None:
 
     def before(inner: Indices) -> list[str]:
         other = body.element(x, replaced(index, axis, *inner))
-        first, same = _ordered(body, other, mine, descending)
+        first, same = ordered(body, other, mine, descending)
         earlier = body.holds((Bound(index[axis] - inner[0], 1, axes[axis].extent),))
         tie = body.compute("logical_and", same, earlier)
         return [body.cast(body.compute("logical_or", first, tie), int32)]
@@ -168,7 +168,7 @@ def _sort(lowering: Lowering, node: Node) -> None:
     lowering.keep(y, target)
 
 
-def _ordered(body: Body, left: str, right: str, descending: bool) -> tuple[str, str]:
+def ordered(body: Body, left: str, right: str, descending: bool) -> tuple[str, str]:
     """Tell whether left comes before right, and whether they are equal; NaN is the largest."""
     of = body.dtype(left)
     if of.is_narrow:
