@@ -777,8 +777,9 @@ def test_constants_of_ml_dtypes_go_to_the_device() -> None:
 
 @pytest.mark.parametrize("right", [False, True])
 def test_nan_is_the_last_of_a_sorted_row(right: bool) -> None:
-    row, x = np.float32([-np.inf, 0, 1, np.inf, np.nan]), np.float32([np.nan, np.inf, 2, -np.inf])
-    places = fw.run("searchsorted", row, x, right=right, backend="webgpu")
+    row = np.array([-np.inf, 0, 1, np.inf, np.nan], np.float32)
+    x = np.array([np.nan, np.inf, 2, -np.inf], np.float32)
+    places: Any = fw.run("searchsorted", row, x, right=right, backend="webgpu")
     assert list(places) == list(np.searchsorted(row, x, "right" if right else "left"))
 
 
