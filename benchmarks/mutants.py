@@ -2,6 +2,8 @@
 
     python benchmarks/mutants.py --count 100 --seed 20261116 --judge
     python benchmarks/mutants.py --count 100 --seed 20261116 --scratch FOLDER [--only ops onnx]
+    python benchmarks/mutants.py --gate [store/secret.py ...] [--scratch FOLDER]
+    python benchmarks/mutants.py --planted [NAME ...]
 
 A sample of small changes to the source, each run against the tests in a copy of the tree. The
 sample is stratified over folders; in a folder, a file is drawn by its number of places to change,
@@ -15,6 +17,15 @@ and of ops those that derive from the declarations of its module. Where no test 
 process, or code runs in children too, a survivor meets those test folders as a whole.
 ``--scratch`` keeps copy, trace and results, so that a run that was stopped goes on where it was.
 Exit 1 if fewer than --wanted percent were noticed.
+
+``--gate`` takes every condition of the files that SECURITY.md leans on: what an if, a while, a
+ternary, a filter or a function that returns a bool decides becomes always and never, a comparison
+its neighbour, and each operand of and, or is left out. The tests of GATE are collected once; each
+mutant meets them in a fork, those that call its function first. Exit 1 if one survives that is not
+in mutants_equivalent.txt. An assert is no such condition: -O removes it.
+
+``--planted`` plants the faults of planted.toml. Exit 1 if one is not noticed by its tests, or no
+longer applies.
 """
 
 from __future__ import annotations
@@ -22,23 +33,44 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import gc
+import inspect
 import json
 import os
 import random
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import tomllib
+import warnings
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = Path(__file__).with_name("mutants_equivalent.txt")
+PLANTED = Path(__file__).with_name("planted.toml")
+# The files that SECURITY.md leans on, and the tests that hold their conditions.
+GATE: Mapping[str, tuple[str, ...]] = {
+    "store/secret.py": ("store/test_secret.py",),
+    "store/signing.py": ("store/test_signing.py",),
+    "bundling/opening.py": ("bundling/test_bundles.py",),
+    "planning/proof.py": ("planning/test_proof.py", "planning/test_guards.py"),
+    "planning/guards.py": ("planning/test_guards.py",),
+}
+# Kinds of change that only the gate makes, and what it shares with the sample.
+_GATE_ONLY = ("always", "never", "operand", "link", "quantifier")
+_GATED = (*_GATE_ONLY, "compare", "condition")
 # Out of a hundred, and the test folders that mirror a folder.
 STRATA: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "ops": (17, ("ops", "conformance/test_refusals.py")),
@@ -68,10 +100,17 @@ COMPARE: Mapping[type[ast.cmpop], str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
     ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
 }  # fmt: skip
+SIGNS = {
+    "<=": "<", "<": "<=", ">=": ">", ">": ">=", "!=": "==", "==": "!=",
+    "is not": "is", "is": "is not", "not in": "in", "in": "not in",
+}  # fmt: skip
 ARITHMETIC: Mapping[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult,
     ast.Mod: ast.FloorDiv, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
 }  # fmt: skip
+# What a mutant meets, one after another: a name, and arguments for pytest.
+Rounds = list[tuple[str, list[str]]]
+_PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow")
 # By place of a function: the tests that call it, each with its seconds.
 Callers = dict[str, list[tuple[float, str]]]
 DTYPES = {"float32": "float64", "float64": "float32", "int64": "int32", "int32": "int64"}
@@ -126,6 +165,7 @@ class Points(ast.NodeVisitor):
         for line in lines:
             self._starts.append(self._starts[-1] + len(line))
         self._functions: list[tuple[int, str]] = [(0, "module")]
+        self._is_bool = [False]
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self.visit(ast.parse(self._source))
 
@@ -172,12 +212,17 @@ class Points(ast.NodeVisitor):
         outer = self._functions[-1][1]
         name = node.name if outer == "module" else f"{outer}.{node.name}"
         self._functions.append((first, name))
+        self._is_bool.append(isinstance(node.returns, ast.Name) and node.returns.id == "bool")
         for default in (*node.args.defaults, *node.args.kw_defaults):
             if default is not None:
                 self.visit(default)
         for statement in node.body:
             self.visit(statement)
         self._functions.pop()
+        self._is_bool.pop()
+
+    # What handles requests is written with async.
+    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment] # noqa: N815
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._functions.append((0, node.name))
@@ -191,10 +236,31 @@ class Points(ast.NodeVisitor):
 
     # -- what can be changed
 
+    def _decide(self, test: ast.expr) -> None:
+        """Let a condition always be true, or never; names that it binds are bound all the same."""
+        binds = any(isinstance(part, ast.NamedExpr) for part in ast.walk(test))
+        words = ast.unparse(test)
+        for kind, after, joined in (("always", "True", "or"), ("never", "False", "and")):
+            if words != after:
+                self._add(kind, test, f"(({words}) {joined} {after})" if binds else after)
+
+    def visit_Return(self, node: ast.Return) -> None:
+        if self._is_bool[-1] and node.value is not None:
+            self._decide(node.value)
+        self.generic_visit(node)
+
     def visit_Compare(self, node: ast.Compare) -> None:
         if len(node.ops) == 1 and type(node.ops[0]) in COMPARE:
             left, right = ast.unparse(node.left), ast.unparse(node.comparators[0])
             self._add("compare", node, f"({left} {COMPARE[type(node.ops[0])]} {right})")
+        elif len(node.ops) > 1:
+            sides = [ast.unparse(side) for side in (node.left, *node.comparators)]
+            for changed in range(len(node.ops)):
+                signs = [COMPARE[type(op)] for op in node.ops]
+                kept = [SIGNS[sign] for sign in signs]
+                kept[changed] = signs[changed]
+                parts = (f" {sign} {side}" for sign, side in zip(kept, sides[1:], strict=True))
+                self._add("link", node, f"({sides[0]}{''.join(parts)})")
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
@@ -206,6 +272,9 @@ class Points(ast.NodeVisitor):
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
         swapped: ast.boolop = ast.Or() if isinstance(node.op, ast.And) else ast.And()
         self._replace("boolean", node, ast.BoolOp(swapped, node.values))
+        for place in range(len(node.values)):
+            rest = [*node.values[:place], *node.values[place + 1 :]]
+            self._replace("operand", node, ast.BoolOp(node.op, rest) if rest[1:] else rest[0])
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
@@ -219,6 +288,7 @@ class Points(ast.NodeVisitor):
     def visit_If(self, node: ast.If) -> None:
         if ast.unparse(node.test) == "TYPE_CHECKING":
             return
+        self._decide(node.test)
         leaves = isinstance(node.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
         if leaves and not node.orelse:
             self._add("guard", node.test, "False")
@@ -227,16 +297,19 @@ class Points(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
+        self._decide(node.test)
         self._replace("condition", node.test, ast.UnaryOp(ast.Not(), node.test))
         self.generic_visit(node)
 
     def visit_While(self, node: ast.While) -> None:
         if not isinstance(node.test, ast.Constant):
+            self._decide(node.test)
             self._replace("condition", node.test, ast.UnaryOp(ast.Not(), node.test))
         self.generic_visit(node)
 
     def visit_comprehension(self, node: ast.comprehension) -> None:
         for test in node.ifs:
+            self._decide(test)
             self._add("filter", test, "True")
         self.generic_visit(node)
 
@@ -256,6 +329,9 @@ class Points(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Name) and node.func.id in ("any", "all"):
+            other = "all" if node.func.id == "any" else "any"
+            self._replace("quantifier", node.func, ast.Name(other))
         plain = [x for x in node.args if isinstance(x, ast.Name | ast.Attribute)]
         is_typed = ast.unparse(node.func) in TYPED
         if len(node.args) >= 2 and plain[:2] == node.args[:2] and not is_typed:
@@ -279,8 +355,19 @@ def _is_text(node: ast.expr) -> bool:
 def points(folder: str) -> dict[str, list[Mutant]]:
     """List the points of every file of a folder."""
     files = sorted((ROOT / "src" / "fusewire" / folder).rglob("*.py"))
-    found = {str(file): Points(folder, file).found for file in files}
+    found = {
+        str(file): [m for m in Points(folder, file).found if m.kind not in _GATE_ONLY]
+        for file in files
+    }
     return {file: mutants for file, mutants in found.items() if mutants}
+
+
+def conditions(file: str) -> list[Mutant]:
+    """List the changes of the gate to a file, without those that cannot be noticed."""
+    found = Points(file, ROOT / "src" / "fusewire" / file).found
+    gated = [mutant for mutant in found if mutant.kind in _GATED]
+    reasons = judged()
+    return [mutant for mutant in gated if mutant.key not in reasons]
 
 
 def drawn(folder: str, count: int, rng: random.Random) -> list[list[Mutant]]:
@@ -377,6 +464,18 @@ class Scratch:
             output.seek(0)
             return code, output.read()[-6000:]
 
+    def done(self) -> dict[str, dict[str, Any]]:
+        """Read the results that there are, by the keys of their mutants."""
+        lines = self.results.read_text().splitlines() if self.results.exists() else []
+        return {row["key"]: row for row in map(json.loads, lines)}
+
+    def note(self, row: Mapping[str, Any], place: str) -> None:
+        """Record a result, and show it."""
+        with self.results.open("a") as target:
+            print(json.dumps(row), file=target)
+        verdict = "timed out" if row.get("timed_out") else row["noticed"] or "SURVIVED"
+        print(f"{place} {row['seconds']:6.1f} s {verdict[-50:]:9} {row['key'][:110]}", flush=True)
+
     def trace(self, name: str, seconds: float) -> tuple[Callers, list[str]]:
         """Tell which tests of a folder call each function, and which fail as it is."""
         target = self._folder / f"trace-{name}.json"
@@ -408,6 +507,7 @@ class Tracer:
     def pytest_runtest_setup(self) -> None:
         self._called = set()
         sys.settrace(self._note)
+        threading.settrace(self._note)
 
     def _note(self, frame: Any, event: str, argument: Any) -> None:
         self._called.add(frame.f_code)
@@ -418,12 +518,18 @@ class Tracer:
         if report.when != "call":
             return
         sys.settrace(None)
+        threading.settrace(None)
         if not report.passed:
             return
         for code in self._called:
             if code.co_filename.startswith(self._source):
                 place = f"{code.co_filename[len(self._source) + 1 :]}:{code.co_firstlineno}"
                 self.callers[place].append((round(report.duration, 3), report.nodeid))
+
+    def save(self, target: Path) -> None:
+        """Write what was noted."""
+        callers = {place: sorted(set(tests)) for place, tests in self.callers.items()}
+        target.write_text(json.dumps({"callers": callers, "failing": self.failing}))
 
 
 def trace_into(target: Path, paths: Sequence[str]) -> None:
@@ -432,8 +538,7 @@ def trace_into(target: Path, paths: Sequence[str]) -> None:
 
     tracer = Tracer(ROOT)
     pytest.main(["-q", "-p", "no:cacheprovider", "-m", "not slow", *paths], plugins=[tracer])
-    callers = {place: sorted(set(tests)) for place, tests in tracer.callers.items()}
-    target.write_text(json.dumps({"callers": callers, "failing": tracer.failing}))
+    tracer.save(target)
 
 
 def selected(mutant: Mutant, callers: Callers) -> list[str]:
@@ -462,35 +567,30 @@ def _derived(mutant: Mutant) -> list[str]:
     ]
 
 
-def meet(
-    mutant: Mutant,
-    scratch: Scratch,
-    tests: Sequence[str],
-    failing: Sequence[str],
-    seconds: float,
-) -> dict[str, Any]:
-    """Run a mutant against its tests, and then against its folder."""
-    source = (ROOT / mutant.file).read_bytes()
-    row = {
-        "key": mutant.key,
-        "folder": mutant.folder,
-        "line": mutant.line,
-        "diff": difference(mutant, source),
-    }
-    start = time.perf_counter()
-    scratch.write(mutant.file, mutant.apply(source))
+def rounds(
+    mutant: Mutant, scratch: Scratch, tests: Sequence[str], failing: Sequence[str]
+) -> Rounds:
+    """List what a mutant meets: the tests that call its function, and then its folder."""
     listed = scratch.tree / "selected.txt"
     listed.write_text("\n".join(tests))
     # What fails without the change says nothing about it.
     left_out = [f"--deselect={test}" for test in failing]
     folder = [*left_out, *(f"tests/{name}" for name in STRATA[mutant.folder][1])]
-    rounds = [("callers", [f"@{listed}"])] if tests else []
+    found = [("callers", [f"@{listed}"])] if tests else []
     if not tests or mutant.folder in CHILDREN or len(tests) >= SELECTED:
-        rounds.append(("folder", folder))
-    flags = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow"]
+        found.append(("folder", folder))
+    return found
+
+
+def meet(mutant: Mutant, scratch: Scratch, tests: Rounds, seconds: float) -> dict[str, Any]:
+    """Run a mutant against rounds of tests, up to the first failure."""
+    source = (ROOT / mutant.file).read_bytes()
+    row = _row(mutant, source)
+    start = time.perf_counter()
+    scratch.write(mutant.file, mutant.apply(source))
     try:
-        for by, arguments in rounds:
-            code, said = scratch.run([*flags, *arguments], seconds)
+        for by, arguments in tests:
+            code, said = scratch.run([*_PYTEST, "-x", *arguments], seconds)
             if code != 0:
                 shown = [x for x in said.splitlines() if x.startswith(("FAILED", "ERROR", "E  "))]
                 row |= {"noticed": by, "timed_out": code is None, "said": shown[-1:], "code": code}
@@ -499,15 +599,17 @@ def meet(
             row |= {"noticed": None}
     finally:
         scratch.write(mutant.file, source)
-    return row | {"seconds": round(time.perf_counter() - start, 1), "tests": len(tests)}
+    return row | {"seconds": round(time.perf_counter() - start, 1)}
+
+
+def _row(mutant: Mutant, source: bytes) -> dict[str, Any]:
+    shown = difference(mutant, source)
+    return {"key": mutant.key, "folder": mutant.folder, "line": mutant.line, "diff": shown}
 
 
 def campaign(mutants: Sequence[Mutant], scratch: Scratch, seconds: float) -> list[dict[str, Any]]:
     """Run every mutant that has no result yet, one at a time."""
-    done: dict[str, dict[str, Any]] = {}
-    if scratch.results.exists():
-        rows = map(json.loads, scratch.results.read_text().splitlines())
-        done = {row["key"]: row for row in rows}
+    done = scratch.done()
     for file in {mutant.file for mutant in mutants}:
         # An earlier run may have been stopped with a change in place.
         scratch.write(file, (ROOT / file).read_bytes())
@@ -515,14 +617,189 @@ def campaign(mutants: Sequence[Mutant], scratch: Scratch, seconds: float) -> lis
         if mutant.key in done:
             continue
         callers, failing = scratch.trace(mutant.folder, 3600.0)
-        row = meet(mutant, scratch, selected(mutant, callers), failing, seconds)
-        done[mutant.key] = row
-        with scratch.results.open("a") as target:
-            print(json.dumps(row), file=target)
-        verdict = "timed out" if row.get("timed_out") else row["noticed"] or "SURVIVED"
-        print(f"{place:3}/{len(mutants)} {row['seconds']:6.1f} s {verdict:9} {mutant.key[:110]}",
-              flush=True)  # fmt: skip
+        tests = selected(mutant, callers)
+        row = meet(mutant, scratch, rounds(mutant, scratch, tests, failing), seconds)
+        done[mutant.key] = row | {"tests": len(tests)}
+        scratch.note(done[mutant.key], f"{place:3}/{len(mutants)}")
     return [done[m.key] for m in mutants]
+
+
+class Forks:
+    """A pytest plugin: mutants of one file meet the tests that it collected, each in a fork.
+
+    What tests import takes longer than most of them, and is done once. A fork takes a change as the
+    code of its functions; children that tests start read it from the file.
+    """
+
+    def __init__(self, file: str, scratch: Scratch, seconds: float) -> None:
+        self._file = file
+        self._scratch = scratch
+        self._seconds = seconds
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        """Trace the tests, and then run every mutant that has no result yet."""
+        path = ROOT / "src" / "fusewire" / self._file
+        source = path.read_bytes()
+        target = self._scratch.results.with_name(f"trace-{self._file.replace('/', '-')}.json")
+        if not target.exists():
+            self._fork(session, session.items, lambda: None, Tracer(ROOT), target)
+        found = json.loads(target.read_text())
+        mutants, done = conditions(self._file), self._scratch.done()
+        for place, mutant in enumerate(mutants, 1):
+            if mutant.key in done:
+                continue
+            items = _ordered(session.items, mutant, found["callers"], found["failing"])
+            changed = mutant.apply(source)
+            row, start = _row(mutant, source), time.perf_counter()
+            self._scratch.write(mutant.file, changed)
+            try:
+                by = self._fork(session, items, partial(_swap, path, changed))
+            finally:
+                self._scratch.write(mutant.file, source)
+            row |= {"noticed": by, "seconds": round(time.perf_counter() - start, 1)}
+            self._scratch.note(row, f"{place:3}/{len(mutants)}")
+        return True
+
+    def _fork(
+        self,
+        session: Any,
+        items: Sequence[Any],
+        change: Callable[[], None],
+        tracer: Tracer | None = None,
+        target: Path | None = None,
+    ) -> str | None:
+        """Run items up to the first failure, and give its name; all of them with a tracer."""
+        reading, writing = os.pipe()
+        with warnings.catch_warnings():
+            # jax warns of every fork; nothing has been run in this process.
+            warnings.simplefilter("ignore")
+            child = os.fork()
+        if not child:
+            os.setsid()
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, 1)
+            os.dup2(nothing, 2)
+            try:
+                change()
+                if tracer is not None:
+                    session.config.pluginmanager.register(tracer)
+                failed = _first_failure(session, items, goes_on=tracer is not None)
+                if tracer is not None and target is not None:
+                    tracer.save(target)
+                os.write(writing, (failed or "-").encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        limit = self._seconds if tracer is None else 3600.0
+        ready = select.select([reading], [], [], limit)[0]
+        said = os.read(reading, 4096).decode() if ready else "out of time"
+        os.close(reading)
+        _end(child)
+        os.waitpid(child, 0)
+        return None if said == "-" else said or "the process ended"
+
+
+def _first_failure(session: Any, items: Sequence[Any], goes_on: bool) -> str | None:
+    for item, after in pairwise([*items, None]):
+        session.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+        if session.testsfailed and not goes_on:
+            # Servers of the session are ended with the process group, if not here.
+            session._setupstate.teardown_exact(None)
+            return str(item.nodeid)
+    return None
+
+
+def _ordered(
+    items: Sequence[Any], mutant: Mutant, callers: Callers, failing: Sequence[str]
+) -> list[Any]:
+    """Put the tests that call the function first, the quickest before all; then the others."""
+    calling = [name for _, name in callers.get(f"{mutant.file}:{mutant.function}", [])]
+    places = {name: place for place, name in enumerate(calling)}
+    usable = (item for item in items if item.nodeid not in failing)
+    return sorted(usable, key=lambda item: places.get(item.nodeid, len(places)))
+
+
+def _swap(path: Path, source: bytes) -> None:
+    """Give the functions that were made of a file the code of another text of it."""
+    codes = dict(_codes(compile(source, str(path), "exec")))
+    for function in gc.get_objects():
+        if type(function) is FunctionType and function.__code__.co_filename == str(path):
+            code = codes.get(function.__code__.co_qualname)
+            if code is not None:
+                function.__code__ = code
+
+
+def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
+    """List the code of functions and methods, without that of functions in them."""
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield part.co_qualname, part
+            if not part.co_flags & inspect.CO_NEWLOCALS:
+                yield from _codes(part)
+
+
+def gate(files: Sequence[str], scratch: Scratch, seconds: float) -> list[dict[str, Any]]:
+    """Run every change of the conditions of files; one process of pytest for each."""
+    script = str(scratch.tree / "benchmarks" / "mutants.py")
+    for file in files:
+        source = Path("src/fusewire") / file
+        scratch.write(str(source), (ROOT / source).read_bytes())
+        more = ["--scratch", str(scratch.results.parent), "--seconds", str(seconds)]
+        command = [scratch.python, script, "--forks", file, *more]
+        subprocess.run(command, cwd=scratch.tree, check=True)
+    done = scratch.done()
+    return [done[mutant.key] for file in files for mutant in conditions(file)]
+
+
+def fork_into(file: str, scratch: Scratch, seconds: float) -> None:
+    """Meet the mutants of a file, in the copy."""
+    import pytest
+
+    paths = [f"tests/{path}" for path in GATE[file]]
+    pytest.main([*_PYTEST[2:], "-s", *paths], plugins=[Forks(file, scratch, seconds)])
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault of planted.toml: ``old`` is once in the file, and becomes ``new``."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    # Why no test can notice it, if none can.
+    equivalent: str = ""
+
+    def mutant(self) -> Mutant:
+        """Make the change; AssertionError if it no longer applies."""
+        source = (ROOT / self.file).read_text()
+        assert source.count(self.old) == 1, f"{self.name} does not apply to {self.file} any more"
+        start = len(source[: source.index(self.old)].encode())
+        end, line = start + len(self.old.encode()), source[: source.index(self.old)].count("\n") + 1
+        return Mutant(
+            "planted", self.file, 0, self.name, "planted", line, start, end, self.old, self.new
+        )
+
+
+def faults() -> list[Fault]:
+    """Read the faults that were planted once, and must be noticed for ever."""
+    rows = tomllib.loads(PLANTED.read_text())["fault"]
+    return [Fault(**{**row, "tests": tuple(row["tests"])}) for row in rows]
+
+
+def planted(names: Sequence[str], scratch: Scratch, seconds: float) -> list[dict[str, Any]]:
+    """Plant faults, each for the tests that are to notice it and that pass without it."""
+    rows = []
+    for fault in faults():
+        if fault.equivalent or (names and fault.name not in names):
+            continue
+        code, said = scratch.run([*_PYTEST, *fault.tests], seconds)
+        assert code == 0, f"the tests of {fault.name} fail without it:\n{said}"
+        row = meet(fault.mutant(), scratch, [("tests", [*fault.tests])], seconds)
+        scratch.note(row, fault.name)
+        rows.append(row)
+    return rows
 
 
 def report(rows: Sequence[Mapping[str, Any]]) -> float:
@@ -543,7 +820,7 @@ def report(rows: Sequence[Mapping[str, Any]]) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw, run and report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("paths", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("paths", nargs="*", help="files of the gate, or names of faults")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=20261116)
     parser.add_argument("--only", nargs="*", default=[], help="folders to run")
@@ -553,23 +830,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--wanted", type=float, default=85.0)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--trace-into", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--gate", action="store_true", help="all conditions of files")
+    parser.add_argument("--planted", action="store_true", help="the faults of planted.toml")
+    parser.add_argument("--forks", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.trace_into is not None:
         trace_into(options.trace_into, options.paths)
         return 0
-    mutants = sample(options.count, options.seed, options.only)
     if options.judge:
-        for mutant in mutants:
-            shown = difference(mutant, (ROOT / mutant.file).read_bytes())
-            print(f"{mutant.key}\n  line {mutant.line}\n{shown}\n")
-        print(f"{len(mutants)} drawn, {len(judged())} judged away")
-        return 0
+        return _show(sample(options.count, options.seed, options.only))
     scratch = Scratch(options.scratch or Path(tempfile.mkdtemp(prefix="mutants")))
-    rows = campaign(mutants, scratch, options.seconds)
+    if options.forks is not None:
+        fork_into(options.forks, scratch, options.seconds)
+        return 0
+    if options.gate:
+        rows = gate(options.paths or [*GATE], scratch, options.seconds)
+    elif options.planted:
+        rows = planted(options.paths, scratch, options.seconds)
+    else:
+        mutants = sample(options.count, options.seed, options.only)
+        rows = campaign(mutants, scratch, options.seconds)
     share = report(rows)
     if options.json is not None:
         options.json.write_text(json.dumps(rows, indent=1))
-    return 0 if share >= options.wanted else 1
+    return 0 if share >= (100.0 if options.gate or options.planted else options.wanted) else 1
+
+
+def _show(mutants: Sequence[Mutant]) -> int:
+    for mutant in mutants:
+        shown = difference(mutant, (ROOT / mutant.file).read_bytes())
+        print(f"{mutant.key}\n  line {mutant.line}\n{shown}\n")
+    print(f"{len(mutants)} drawn, {len(judged())} judged away")
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,15 +1,29 @@
-"""The sampler of mutants: the same sample for the same seed, and changes that parse."""
+"""Mutants: the same sample for the same seed, changes that parse, faults that still apply."""
 
 import ast
 import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks import mutants
-from benchmarks.mutants import Mutant, Points, difference, drawn, judged, points, sample, selected
+from benchmarks.mutants import (
+    GATE,
+    Mutant,
+    Points,
+    _swap,
+    conditions,
+    difference,
+    drawn,
+    faults,
+    judged,
+    points,
+    sample,
+    selected,
+)
 
 SOURCE = '''
 import numpy as np
@@ -23,6 +37,11 @@ def check(x: int, limit: int = 3, *, strict: bool = True) -> bool:
     kept = [np.float32(i) for i in range(x) if i > 1]
     zip(kept, kept, strict=True)
     return combine(kept, limit) if x else False
+
+async def decide(x: int, limit: int) -> bool:
+    if (y := note(x)) and 0 <= x < limit:
+        return all(y)
+    return True
 
 def _check_samples():
     return 7
@@ -51,9 +70,22 @@ def test_every_kind_of_point_is_found_once(found: list[Mutant]) -> None:
     assert ("bool", "False", "True") in changes
     kinds = Counter(m.kind for m in found)
     assert (kinds["raise"], kinds["with"]) == (1, 1)
+    assert ("always", "x < limit and x != 0", "True") in changes
+    assert ("never", "x < limit and x != 0", "False") in changes
+    assert ("operand", "x < limit and x != 0", "(x != 0)") in changes
+    assert ("operand", "x < limit and x != 0", "(x < limit)") in changes
+    assert ("link", "0 <= x < limit", "(0 < x < limit)") in changes
+    assert ("link", "0 <= x < limit", "(0 <= x <= limit)") in changes
+    assert ("quantifier", "all", "(any)") in changes
+    # What a function that returns a bool decides; a constant becomes the other one.
+    decided = [(m.kind, m.before) for m in found if m.name == "decide"]
+    assert ("never", "True") in decided
+    assert ("always", "True") not in decided
+    # Names that a condition binds are bound all the same.
+    assert any(m.kind == "never" and m.after.startswith("(((y := note(x))") for m in found)
     # Texts, samples, annotations and `strict` have no points.
     assert not any(m.before in ("7", "limit + 1") for m in found)
-    assert kinds["bool"] == 2
+    assert kinds["bool"] == 3
 
 
 def test_diff_shows_the_changed_line_alone(found: list[Mutant]) -> None:
@@ -94,6 +126,32 @@ def test_judged_changes_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_judged_change_has_a_reason() -> None:
     assert judged()
     assert all(len(reason.split()) >= 3 for reason in judged().values())
+
+
+def test_conditions_of_the_gate_have_keys_of_their_own_and_no_sample_draws_them() -> None:
+    listed = conditions("store/secret.py")
+    assert len({m.key for m in listed}) == len(listed) > 10
+    sampled = [m for of in points("store").values() for m in of]
+    assert not {"always", "never", "operand"} & {m.kind for m in sampled}
+    assert all((mutants.ROOT / "tests" / path).exists() for of in GATE.values() for path in of)
+
+
+def test_planted_faults_apply_and_name_their_tests() -> None:
+    for fault in faults():
+        source = (mutants.ROOT / fault.file).read_bytes()
+        changed = fault.mutant().apply(source)
+        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source)), fault.name
+        assert bool(fault.tests) != bool(fault.equivalent), fault.name
+        assert all((mutants.ROOT / test.partition("::")[0]).exists() for test in fault.tests)
+
+
+def test_functions_take_the_code_of_another_text(tmp_path: Path) -> None:
+    path = tmp_path / "swapped.py"
+    path.write_text("class A:\n    def f(self):\n        return [x for x in (1, 2) if x > 1]\n")
+    names: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    _swap(path, path.read_bytes().replace(b"x > 1", b"True"))
+    assert names["A"]().f() == [1, 2]
 
 
 def test_quick_tests_of_the_own_folder_come_first(found: list[Mutant]) -> None:

@@ -300,6 +300,15 @@ def test_runs_far_apart_are_jumps_and_one_run_is_none() -> None:
     assert not alone_.is_shaped
 
 
+def test_run_jumps_from_twice_the_tolerance_on() -> None:
+    wide = np.linspace(1, 2, 64)
+    moved = around(wide, 1e-6, -1e-6, 1e-6)
+    tolerance = expect("y", float32, wide, Runs(moved, []), 8.0).tolerance[3]
+    for times, jumps in ((0.9, 0), (1.8, 0), (2.6, 1)):
+        moved[1][3] = wide[3] + times * tolerance
+        assert expect("y", float32, wide, Runs(moved, []), 8.0).jumps.sum() == jumps, times
+
+
 def test_jump_that_only_scouts_meet_is_a_jump_and_jumps_in_no_run() -> None:
     wide, scout = np.ones(16), np.ones(16, F32)
     scout[3] = 5.0

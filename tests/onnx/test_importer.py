@@ -218,6 +218,17 @@ def test_index_that_is_out_of_range_is_left_to_the_run() -> None:
         run(source)
 
 
+@pytest.mark.parametrize("attrs", [{}, {"axis": 0}, {"axis": 1}])
+def test_elements_are_scattered_along_the_first_axis_unless_another_is_named(attrs: Any) -> None:
+    places, updates = np.array([[2, 0]]), np.array([[5.0, 6.0]], np.float32)
+    source, arrays = single("ScatterElements", 18, (np.zeros((3, 3), np.float32), places, updates),
+                            **attrs)  # fmt: skip
+    (written,) = run(source, *arrays)
+    expected = np.zeros((3, 3), np.float32)
+    expected[([2, 0], [0, 1]) if attrs.get("axis", 0) == 0 else (0, [2, 0])] = updates
+    np.testing.assert_array_equal(written, expected)
+
+
 def test_uneven_split_is_refused_before_opset_18() -> None:
     source, _ = single("Split", 13, (W[:5],), outputs=2)
     with pytest.raises(FormatError, match=r"5 does not divide into 2 equal parts"):

@@ -111,6 +111,24 @@ def test_key_that_is_open_to_others_is_refused(tmp_path: Path, config: Path, mod
     assert Store(tmp_path / "cache").get(KEY) == b"x"
 
 
+def test_key_of_another_length_is_replaced(tmp_path: Path, config: Path) -> None:
+    for count in (0, 31, 33):
+        config.mkdir(exist_ok=True)
+        (config / "key").write_bytes(bytes(count))
+        (config / "key").chmod(0o600)
+        assert works(tmp_path / f"cache of {count}")
+        assert len((config / "key").read_bytes()) == 32
+
+
+def test_mode_of_the_key_says_nothing_where_the_system_has_no_owners(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert works(tmp_path / "cache")
+    (config / "key").chmod(0o666)
+    monkeypatch.setattr("fusewire.store.secret.KNOWS_OWNERS", False)
+    assert Store(tmp_path / "cache").get(KEY) == b"x"
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777, 0o702])
 def test_configuration_folder_that_others_may_write_is_refused(
     tmp_path: Path, config: Path, mode: int

@@ -8,6 +8,8 @@ import random
 import stat
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fusewire.cli import main
 from fusewire.errors import SignatureError, StoreError, UnknownSignerError
 from fusewire.store.disk import Store
-from fusewire.store.key import Key
+from fusewire.store.key import Key, canonical_json
 from fusewire.store.signing import (
     _WEAK_KEYS,
     AllowedSigner,
@@ -46,15 +48,19 @@ def refusal(
     expected: Statement | None = None,
     allowed: AllowedSigners = ALLOWED,
     store: Store | None = None,
+    release: str | None = None,
 ) -> str:
     with pytest.raises(SignatureError) as caught:
-        allowed.verify(envelope, expected or statement(), store)
+        allowed.verify(envelope, expected or statement(), store, release)
     assert not isinstance(caught.value, UnknownSignerError)
     return str(caught.value)
 
 
 def test_what_a_signer_of_the_list_signed_is_believed() -> None:
-    signed = replace(statement(), versions=(("jax", "0.10"),), generation=7, expires=2**40)
+    signed = Statement.of(
+        KEY, b"code", format=1, versions={"jax": "0.10"}, generation=7, expires=2**40
+    )
+    assert signed.versions == (("jax", "0.10"),)
     believed = ALLOWED.verify(SIGNER.sign(signed), statement())
     assert believed == replace(signed, signer=SIGNER.id)
 
@@ -89,9 +95,13 @@ def test_signature_for_something_else_is_refused(expected: Statement, said: str)
     assert said in refusal(SIGNER.sign(statement()), expected)
 
 
-def test_expired_and_revoked_are_refused() -> None:
-    late = SIGNER.sign(statement(expires=int(time.time()) - 1))
+def test_expired_and_revoked_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = SIGNER.sign(statement(expires=1000))
     assert "expired" in refusal(late)
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    assert "expired" in refusal(late)
+    monkeypatch.setattr(time, "time", lambda: 999.9)
+    ALLOWED.verify(late, statement())
     revoked = AllowedSigners((AllowedSigner(SIGNER.id, "builder", is_revoked=True),))
     assert "revoked" in refusal(SIGNER.sign(statement()), allowed=revoked)
 
@@ -107,6 +117,70 @@ def test_generation_below_the_least_or_one_seen_before_is_refused(tmp_path: Path
     assert "2 was seen" in refusal(old, store=store)
     other = statement(key=Key.of("artifact", graph="cd"))
     ALLOWED.verify(SIGNER.sign(replace(other, generation=1)), other, store)
+
+
+class RacedStore(Store):
+    """Another process records a newer generation before this one has the lock."""
+
+    newer = 9
+
+    @contextmanager
+    def alone(self, key: Key, seconds: float = 600.0) -> Iterator[None]:
+        if self.newer:
+            self.put(key, canonical_json({"generation": self.newer}))
+            self.newer = 0
+        with super().alone(key, seconds):
+            yield
+
+
+def test_generation_that_another_process_saw_meanwhile_stays(tmp_path: Path) -> None:
+    store = RacedStore(tmp_path / "cache", secret=bytes(32))
+    assert "9 was seen" in refusal(SIGNER.sign(statement(generation=2)), store=store)
+    assert "9 was seen" in refusal(SIGNER.sign(statement(generation=5)), store=store)
+
+
+def released(name: str | None, generation: int, graph: str = "ab") -> tuple[bytes, Statement]:
+    versions = () if name is None else (("release", name),)
+    own = statement(key=Key.of("artifact", graph=graph))
+    return SIGNER.sign(replace(own, versions=versions, generation=generation)), own
+
+
+def test_release_is_signed_as_one_and_the_newest_that_was_seen(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache", secret=bytes(32))
+    envelope, own = released("r", 2)
+    assert "no cache that knows the newest" in refusal(envelope, own, release="r")
+    ALLOWED.verify(envelope, own, store, "r")
+    unnamed, own = released(None, 2)
+    assert "signed without a release, and a release of r" in refusal(
+        unnamed, own, store=store, release="r"
+    )
+    other, own = released("other", 2)
+    assert "signed as a release of other" in refusal(other, own, store=store, release="r")
+    # Another model of the release, older than what was seen of the release.
+    older, own = released("r", 1, "cd")
+    assert "2 was seen" in refusal(older, own, store=store, release="r")
+    older, own = released("r", 1, "ef")
+    ALLOWED.verify(older, own, store)
+
+
+def test_signature_is_checked_once_for_a_store_that_remembers_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    envelope = SIGNER.sign(statement())
+    forged = envelope.replace(json.loads(envelope)["signatures"][0]["sig"].encode(),
+                              base64.b64encode(bytes(64)))  # fmt: skip
+    store = Store(tmp_path / "cache", secret=bytes(32))
+    ALLOWED.verify(envelope, statement(), store)
+    for _ in range(2):
+        assert "forged" in refusal(forged, store=store)
+    for name in [name for name in sys.modules if name.startswith("cryptography")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    ALLOWED.verify(envelope, statement(), store)
+    with pytest.raises(UnknownSignerError):
+        ALLOWED.verify(forged, statement(), store)
+    with pytest.raises(UnknownSignerError):
+        ALLOWED.verify(envelope, statement(), Store(tmp_path / "other", secret=bytes(32)))
 
 
 def test_every_mutated_envelope_is_refused() -> None:
@@ -132,6 +206,45 @@ def test_what_is_no_envelope_is_refused(held: bytes) -> None:
     refusal(held)
 
 
+def test_envelope_beyond_64_kib_is_not_parsed() -> None:
+    assert "is not a JSON object" in refusal(b"0" * 2**16)
+    assert "65,537 bytes; it is too large" in refusal(b"0" * (2**16 + 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kind", 3),
+        ("signer", None),
+        ("key", "zz" * 32),
+        ("payload", "AB" * 32),
+        ("format", True),
+        ("generation", -1),
+        ("generation", 2**53),
+        ("expires", 1.5),
+        ("versions", []),
+        ("versions", {"jax": 1}),
+        ("versions", {"jax": 1, "numpy": "2"}),
+    ],
+)
+def test_statement_with_a_field_of_another_kind_is_refused(name: str, value: object) -> None:
+    about = {**json.loads(statement().to_bytes()), name: value}
+    with pytest.raises(SignatureError, match="statement is malformed"):
+        Statement.from_bytes(canonical_json(about))
+
+
+def test_statement_is_read_as_canonical_json_of_its_fields_alone() -> None:
+    most = statement(generation=2**53 - 1)
+    assert Statement.from_bytes(most.to_bytes()) == most
+    with pytest.raises(SignatureError, match="not canonical"):
+        Statement.from_bytes(most.to_bytes() + b" ")
+    more = canonical_json({**json.loads(most.to_bytes()), "more": 1})
+    with pytest.raises(SignatureError, match="other fields"):
+        Statement.from_bytes(more)
+    # The envelope says the same of what is in it.
+    assert "other fields" in refusal(_envelope(more, SIGNER.id, bytes(64)))
+
+
 @pytest.mark.parametrize("expires", ["[]", "false", "-1", "1.5", '""', "1e400", "9" * 5000])
 def test_statement_with_an_odd_expiry_is_refused(expires: str) -> None:
     held = statement().to_bytes().replace(b'"expires":null', f'"expires":{expires}'.encode())
@@ -151,6 +264,25 @@ def test_private_key_is_closed_and_read_back(tmp_path: Path) -> None:
     path.chmod(0o640)
     with pytest.raises(SignatureError, match="mode 640"):
         Signer.read(path)
+
+
+def test_file_beyond_its_limit_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    for size, said in ((2**14, "keygen"), (2**14 + 1, "16,385 bytes; that is too large")):
+        path.write_bytes(b"-" * size)
+        path.chmod(0o600)
+        with pytest.raises(SignatureError, match=said):
+            Signer.read(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_list_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "allowed_signers"
+    path.write_text(f"{SIGNER.id} builder\n")
+    path.chmod(0o600)
+    os.chown(path, 12345, 12345)
+    with pytest.raises(SignatureError, match="found owner 12345"):
+        AllowedSigners.read(tmp_path)
 
 
 @pytest.mark.parametrize("held", [b"", b"not a key", b"-----BEGIN PRIVATE KEY-----\nAAAA\n"])
@@ -177,11 +309,53 @@ def test_list_says_who_is_revoked_and_from_which_generation(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "line",
-    ["nonsense", "AAAA me", PUBLIC, f"{PUBLIC} me revokd", f"{PUBLIC} me generation=x"],
+    [
+        "nonsense",
+        "!!!! me",
+        "AAAA me",
+        PUBLIC,
+        f"{PUBLIC} me revokd",
+        f"{PUBLIC} me generation=x",
+        f"{PUBLIC} me 12",
+        f"{PUBLIC} me generation=\u0661",
+        f"{PUBLIC} me generation={'1' * 16}",
+        # The same 32 bytes in another base64; the second is a key for which anybody can sign.
+        f"{PUBLIC[:-2]}9= me",
+        f"{'A' * 42}B= me",
+    ],
+    ids=range(11),
 )
 def test_list_with_a_line_that_cannot_be_read_is_unusable(line: str) -> None:
     with pytest.raises(SignatureError, match="line 1"):
         AllowedSigners.parse(line)
+
+
+def test_line_is_read_as_it_was_written() -> None:
+    for signer in (
+        AllowedSigner(PUBLIC, "me"),
+        AllowedSigner(PUBLIC, "me", is_revoked=True),
+        AllowedSigner(PUBLIC, "me", least_generation=int("9" * 15)),
+    ):
+        assert signer.is_readable
+        assert AllowedSigners.parse(signer.line()).signers == (signer,)
+    assert not AllowedSigner(PUBLIC, "me#").is_readable
+    with pytest.raises(SignatureError, match="line 2 is not a signer, or the second one"):
+        AllowedSigners.parse(f"{PUBLIC} me\n{PUBLIC} me revoked")
+
+
+@pytest.mark.parametrize("before", ["", "# ours\n", "# ours"])
+def test_signer_is_added_to_the_list_once(
+    before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSEWIRE_CONFIG", str(tmp_path))
+    tmp_path.chmod(0o700)
+    path = tmp_path / "allowed_signers"
+    path.write_text(before)
+    path.chmod(0o600)
+    for _ in range(2):
+        assert allow(AllowedSigner(PUBLIC, "me")) == path
+        lines = before.splitlines()
+        assert path.read_text() == "".join(f"{line}\n" for line in (*lines, f"{PUBLIC} me"))
 
 
 def test_list_that_others_may_write_is_refused(tmp_path: Path) -> None:
@@ -197,7 +371,7 @@ def test_without_the_library_everyone_is_unknown(monkeypatch: pytest.MonkeyPatch
     for name in [name for name in sys.modules if name.startswith("cryptography")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(UnknownSignerError, match=r"fusewire\[remote\]"):
+    with pytest.raises(UnknownSignerError, match=r"Run: pip install .*(cryptography|remote)"):
         ALLOWED.verify(envelope, statement())
 
 

@@ -191,7 +191,7 @@ class AllowedSigner:
     @property
     def is_readable(self) -> bool:
         """Whether its line is read as it was written."""
-        return _allowed_signer(self.line().split()) == self and "#" not in self.name
+        return _allowed_signer(self.line().split()) == self
 
     def line(self) -> str:
         """Write it as in the file."""
@@ -378,9 +378,8 @@ def _opened(envelope: bytes) -> tuple[Statement, bytes]:
     if len(envelope) > _MOST_ENVELOPE:
         raise SignatureError(f"A signature has {len(envelope):,} bytes; it is too large.")
     about = _object(envelope)
-    signatures = about.get("signatures")
     try:
-        (one,) = signatures if isinstance(signatures, list) else []
+        (one,) = about["signatures"]
         statement = Statement.from_bytes(base64.b64decode(about["payload"], validate=True))
         signature = base64.b64decode(one["sig"], validate=True)
         # Base64 and JSON have many ways to write one thing, and only one is allowed.
