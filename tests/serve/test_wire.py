@@ -101,6 +101,26 @@ def test_large_message_stops_nobody_else(mlp: Path, tmp_path: Path) -> None:
         assert json.loads(gaps.read_text())["most"] < 0.2
 
 
+def test_nothing_is_kept_of_messages_that_are_refused(mlp: Path) -> None:
+    with (
+        campaigns.serving(campaigns.ours(mlp, "--backend", "onnxruntime")) as server,
+        grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel,
+    ):
+        call = channel.unary_unary(INFER)
+
+        def refused(name: str) -> None:
+            with pytest.raises(grpc.RpcError):
+                call(calls.walked()[name])
+
+        for name in ("outputs", "integers"):
+            refused(name)
+        memory = peak(server.process.pid)
+        for name in ("outputs", "integers") * 20:
+            refused(name)
+        # They have 116 MB together.
+        assert peak(server.process.pid) - memory < 32 << 20
+
+
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
 def test_nothing_is_kept_of_what_inflates(pack: Callable[[bytes], bytes]) -> None:
     bomb = pack(b"\x3a\x80\x80\x80\x18" + bytes(48 << 20))

@@ -128,20 +128,27 @@ class GrpcService:
     async def _answered(self, answer: Handler, kind: Any, raw: bytes, context: Context) -> Any:
         """Read a message and answer it; errors of ours become codes of gRPC."""
         call = _Call(self._repository, raw, context, self._threads)
+        # What gRPC raises when a call is aborted refers to itself, to this frame and to all errors
+        # behind it, until the collector of garbage comes by.
+        del raw
         try:
             if answer not in self._probes:
                 self._repository.access.check(_authorization(context))
-            call.hold(len(raw))
-            if call.is_large:
-                call.split = await call.do(split_message, raw, self._repository.limits)
-            call.request = parse(kind, call.split.outline)
-            return await answer(call)
+            return await self._answer_to(call, answer, kind)
         except FusewireError as error:
             self._note(getattr(call.request, "model_name", ""), error)
+            code, words = code_of(error), str(error)[:2000]
             context.set_trailing_metadata((("fusewire-code", type(error).__name__),))
-            return await context.abort(code_of(error), str(error)[:2000])
         finally:
             call.release()
+        return await context.abort(code, words)
+
+    async def _answer_to(self, call: _Call, answer: Handler, kind: Any) -> Any:
+        call.hold(len(call.raw))
+        if call.is_large:
+            call.split = await call.do(split_message, call.raw, self._repository.limits)
+        call.request = parse(kind, call.split.outline)
+        return await answer(call)
 
     def _note(self, name: str, error: FusewireError) -> None:
         model = self._repository.models.get(name)
@@ -267,7 +274,7 @@ class _Call:
         # A compressed one may become any size.
         self.is_large = len(raw) > SMALL or is_compressed(raw)
         self._repository = repository
-        self._raw = raw
+        self.raw = raw
         self._threads = threads
         self._held = 0
 
@@ -277,9 +284,10 @@ class _Call:
         self._held += size
 
     def release(self) -> None:
-        """Release the bytes held for the call."""
+        """Release the message, and the bytes held for the call."""
         self._repository.release(self._held)
         self._held = 0
+        self.raw, self.split, self.request = b"", SplitMessage(b"", (), ()), None
 
     async def do(self, work: Callable[..., Answer], *given: Any) -> Answer:
         """Do something with the message, in a thread if that may take long."""
@@ -296,7 +304,7 @@ class _Call:
         if self.split.raws is not None:
             return self.split.raws
         self.hold(sum(self.split.sizes))
-        return await self.do(inflated_tensors, self._raw, self.split, self._repository.limits)
+        return await self.do(inflated_tensors, self.raw, self.split, self._repository.limits)
 
 
 def _listed(item: Any, form: BoundForm, place: int) -> Array:
