@@ -2,7 +2,9 @@
 
 The engine checks the indices of a Gather, and gives zeros. It does not check those of other nodes
 (2026.4.1): what a plan has not proven or checked would read and write memory of the process. So
-they are limited here, whatever a plan says: a wrong proof takes a wrong row, and nothing else.
+they are limited here, whatever a plan says: a wrong proof takes a wrong row, and nothing else. Of
+what is empty there is none: the engine does not run, and what its memory held before would be the
+answer. It is zeros.
 """
 
 from __future__ import annotations
@@ -65,9 +67,21 @@ def limited(x: Ov, low: Ov, high: Ov) -> Ov:
     return ops.maximum(ops.minimum(x, high), low)
 
 
+def zeros_of_nothing(x: Ov, made: Ov) -> Ov:
+    """Give what is made of a tensor, or zeros if that has no elements."""
+    dims = list(port_of(x).get_partial_shape())
+    if all(dim.is_static and dim.get_length() for dim in dims):
+        return made
+    zero = number(0, made)
+    if any(dim.is_static and not dim.get_length() for dim in dims):
+        return ops.broadcast(zero, shape_of(made))
+    none = ops.equal(ops.reduce_min(shape_of(x), const([0])), const(0))
+    return select(none, zero, made)
+
+
 def _gather(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
     axis = 0 if node.op == "embedding" else axis_of(node, rank_of(x))
-    return ops.gather(x, indices, const(axis))
+    return zeros_of_nothing(x, ops.gather(x, indices, const(axis)))
 
 
 def _gather_elements(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
@@ -80,7 +94,7 @@ def _gather_elements(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
         # do that, it takes away again (2026.4.1).
         end = ops.squeeze(dim_of(indices, other), const([0]))
         x = ops.gather(x, ops.range(const(0), end, const(1), "i32"), const(other))
-    return ops.gather_elements(x, places, axis)
+    return zeros_of_nothing(x, ops.gather_elements(x, places, axis))
 
 
 def _gather_nd(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
@@ -90,7 +104,7 @@ def _gather_nd(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
     if depth == 0:
         return ops.broadcast(x, s.shape(node.outputs[0].tensor.shape))
     places = counted(s, x, range(batch, batch + depth), node.operands[1], indices)
-    return ops.gather_nd(x, places, batch)
+    return zeros_of_nothing(x, ops.gather_nd(x, places, batch))
 
 
 def _scatter_elements(s: Any, node: Node, x: Ov, indices: Ov, updates: Ov) -> Ov:

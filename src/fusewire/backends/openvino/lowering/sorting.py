@@ -22,6 +22,7 @@ from fusewire.backends.openvino.lowering.entry import (
     stored,
     turned,
 )
+from fusewire.backends.openvino.lowering.indexing import limited
 from fusewire.backends.openvino.lowering.movement import attr, axis_of
 from fusewire.dtypes import uint32
 from fusewire.ir.graph import Node
@@ -69,7 +70,12 @@ def _top_k(s: Any, node: Node, x: Ov) -> list[Ov]:
 
 def _dynamic_top_k(s: Any, node: Node, x: Ov, count: Ov) -> list[Ov]:
     axis = axis_of(node, rank_of(x))
-    return list(_ordered(node, x, count, axis, bool(attr(node, "largest"))))
+    count = limited(count, const(0), ops.squeeze(dim_of(x, axis), const([0])))
+    # Of none, the engine fails or ends the process (2026.4.1).
+    some = ops.maximum(count, const(1))
+    found = _ordered(node, x, some, axis, bool(attr(node, "largest")))
+    first, end = const([0]), ops.reshape(count, const([1]), False)
+    return [ops.slice(made, first, end, const([1]), const([axis])) for made in found]
 
 
 def _searchsorted(s: Any, node: Node, row: Ov, x: Ov) -> Ov:

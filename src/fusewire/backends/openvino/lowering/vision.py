@@ -17,7 +17,7 @@ from fusewire.backends.openvino.lowering.entry import (
     rank_of,
     type_name,
 )
-from fusewire.backends.openvino.lowering.indexing import limited
+from fusewire.backends.openvino.lowering.indexing import limited, zeros_of_nothing
 from fusewire.backends.openvino.lowering.movement import attr
 from fusewire.ir.graph import Node
 
@@ -44,7 +44,7 @@ def _refuses_grid(node: Node) -> str | None:
 
 def _roi_align(s: Any, node: Node, x: Ov, rois: Ov, batches: Ov) -> Ov:
     height, width = attr(node, "sizes")
-    return ops.roi_align(
+    made = ops.roi_align(
         x,
         rois,
         limited(batches, const(0), ops.subtract(dim_of(x, 0), const(1))),
@@ -55,6 +55,7 @@ def _roi_align(s: Any, node: Node, x: Ov, rois: Ov, batches: Ov) -> Ov:
         {"average": "avg", "max": "max"}[attr(node, "mode")],
         "half_pixel_for_nn" if attr(node, "half_pixel") else "asymmetric",
     )
+    return zeros_of_nothing(x, made)
 
 
 def _refuses_roi(node: Node) -> str | None:
