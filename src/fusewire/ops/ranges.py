@@ -87,15 +87,17 @@ def _quotient(x: Range, y: Range) -> Range:
 
 
 def _rest(x: Range, y: Range) -> Range:
-    most = min(max(abs(y.low), abs(y.high)), max(abs(x.low), abs(x.high), abs(y.high)))
-    if x.low >= 0 and y.low >= 0:
-        return Range(0, min(most, x.high), x.is_size)
-    return Range(-most, most)
+    """No further from 0 than the dividend or the divisor; of sizes they are sizes."""
+    most = min(max(abs(x.low), abs(x.high)), max(abs(y.low), abs(y.high)))
+    return Range(0, most, x.is_size) if x.low >= 0 and y.low >= 0 else Range(-most, most)
 
 
 def _floored_rest(x: Range, y: Range) -> Range:
-    """With the divisor's sign: places on a circle of so many."""
-    return Range(0, y.high - 1, True) if y.low > 0 and y.high <= MOST else _rest(x, y)
+    """With the divisor's sign, and nearer to 0; places on a circle of so many are sizes."""
+    low, high, is_circle = min(y.low + 1, 0), max(y.high - 1, 0), 0 < y.low <= y.high <= MOST
+    if x.low >= 0 and y.low >= 0:
+        return Range(0, min(high, x.high), x.is_size or is_circle)
+    return Range(low, high, is_circle)
 
 
 def _absolute(x: Range) -> Range:
@@ -249,4 +251,6 @@ def sizes_multiplied(node: Node, output: Value, known: Known) -> Range | None:
         return None
     # 64 factors leave every dtype, and so may what only a call knows. A file may ask for 2**60.
     most = min(factors, 64) if isinstance(factors, int) else 64
-    return Range(0, max(known[0].high, 1) ** most, True)
+    # Sizes that wrapped may be negative.
+    low, high = min(known[0].low, 0), max(abs(known[0].low), known[0].high, 1) ** most
+    return Range(-high if low else 0, high, True)
