@@ -64,6 +64,7 @@ PLANTED = Path(__file__).with_name("planted.toml")
 GATE: Mapping[str, tuple[str, ...]] = {
     "store/secret.py": ("store/test_secret.py",),
     "store/signing.py": ("store/test_signing.py",),
+    "serve/datatypes.py": ("serve/test_datatypes.py",),
     "bundling/opening.py": ("bundling/test_bundles.py",),
     "planning/proof.py": ("planning/test_proof.py", "planning/test_guards.py"),
     "planning/guards.py": ("planning/test_guards.py",),

@@ -4,26 +4,22 @@ import asyncio
 import socket
 import struct
 import time
-import tracemalloc
 import zlib
 from collections.abc import Callable, Coroutine
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import uvicorn
 import uvloop
 
 import fusewire as fw
-from fusewire.dtypes import dtype, string
-from fusewire.errors import RequestError, RequestTooLarge, ServerBusy
+from fusewire.errors import RequestTooLarge, ServerBusy
 from fusewire.planning.rows import RowProof
 from fusewire.serve import connections
 from fusewire.serve.binding import Binder, TensorForm
 from fusewire.serve.body import RequestBody
-from fusewire.serve.datatypes import read_listed
 from fusewire.serve.limits import ServeLimits
 from fusewire.serve.repository import Repository
 from tests.serve.conftest import campaigns
@@ -139,71 +135,6 @@ def test_tensor_without_elements_may_not_have_a_large_size() -> None:
     assert binder.bind((TensorForm("x", "FP32", (0, 1 << 10)),)).counts == (0,)
     with pytest.raises(RequestTooLarge, match=r"is \[0, 2147483648\]"):
         binder.bind((TensorForm("x", "FP32", (0, 1 << 31)),))
-
-
-def test_text_that_has_no_bytes_is_refused() -> None:
-    assert read_listed(["\u00e4"], string, (1,), 1, "x").tolist() == ["\u00e4"]
-    with pytest.raises(RequestError, match="surrogate"):
-        read_listed(["\ud800"], string, (1,), 1, "x")
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        ["x" * 100_000, *[""] * 2500],
-        [0.5] * 100_000,
-        [[0.5] * 2500] * 40,
-        [[[]] * 100_000, 1],
-        [10**4000] * 64,
-        ["1.5"] * 64,
-        [None] * 64,
-        [True] * 64,
-    ],
-)
-def test_listed_data_cost_no_memory_before_kind_and_count_are_known(data: Any) -> None:
-    tracemalloc.start()
-    try:
-        with pytest.raises(RequestError, match="The data of x"):
-            read_listed(data, dtype("float32"), (1, 64), 64, "x")
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
-    ("data", "name", "expected"),
-    [
-        ([1, 2.5, 1 << 63, 3], "float32", [1, 2.5, 2.0**63, 3]),
-        ([[1, 2], [3, 4]], "int8", [1, 2, 3, 4]),
-        ([[[1], [2]], [[3], [(1 << 64) - 1]]], "uint64", [1, 2, 3, (1 << 64) - 1]),
-        ([[True, False], [False, True]], "bool", [True, False, False, True]),
-        ([["a", ""], ["b", "c"]], "string", ["a", "", "b", "c"]),
-        ([1e300, 0, 0, 0], "float32", [np.inf, 0, 0, 0]),
-    ],
-)
-def test_listed_data_are_read_flat_and_nested(data: Any, name: str, expected: Any) -> None:
-    array = read_listed(data, dtype(name), (2, 2), 4, "x")
-    assert array.dtype == (object if name == "string" else name)
-    assert array.shape == (2, 2)
-    assert array.ravel().tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("data", "name"),
-    [
-        ([1, 2, 3, 128], "int8"),
-        ([1, 2, 3, -1], "uint64"),
-        ([1, 2, 3, 1 << 64], "float64"),
-        ([1, 2, 3, 4.0], "int32"),
-        ([[1, 2], [3]], "int32"),
-        ([[1, 2], 3, 4], "int32"),
-        ([[1, 2], [3, "4"]], "float32"),
-        ("abcd", "string"),
-    ],
-)
-def test_listed_data_of_another_kind_are_refused(data: Any, name: str) -> None:
-    with pytest.raises(RequestError, match="The data of x"):
-        read_listed(data, dtype(name), (2, 2), 4, "x")
 
 
 def test_requests_hold_a_bounded_number_of_bytes() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from itertools import chain
+from itertools import chain, takewhile
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ def read_listed(data: Any, of: DType, shape: tuple[int, ...], count: int, name: 
 
     Nothing is made of them before their number and their kind are known to be right.
     """
-    flat = _flattened(data, count, name)
+    flat = _flattened(data, shape, count, name)
     kinds = set(map(type, flat))
     if not kinds <= _listed_kinds(of):
         raise RequestError(f"The data of {name} are not all {datatype_of(of.name)}.")
@@ -109,10 +110,12 @@ def read_listed(data: Any, of: DType, shape: tuple[int, ...], count: int, name: 
         return listed.astype(of.numpy, copy=False).reshape(shape)
 
 
-def _flattened(data: Any, count: int, name: str) -> list[Any]:
+def _flattened(data: Any, shape: tuple[int, ...], count: int, name: str) -> list[Any]:
     """Return the elements of lists that are as long as each other, if there are so many."""
     if not isinstance(data, list):
         raise RequestError(f"The data of {name} are not a list.")
+    # Without elements, there may be as many lists as the shape has rows.
+    most = prod(takewhile(bool, shape))
     flat: list[Any] = [data]
     for _ in range(_DEEPEST):
         kinds = set(map(type, flat))
@@ -122,7 +125,7 @@ def _flattened(data: Any, count: int, name: str) -> list[Any]:
         if len(lengths) != 1:
             raise RequestError(f"The data of {name} are not a tensor: lists differ in length.")
         size = len(flat) * lengths.pop()
-        if size > count:
+        if size > most:
             raise RequestError(f"The data of {name} have {size} elements, not {count}.")
         flat = list(chain.from_iterable(flat))
     if len(flat) != count:
@@ -164,6 +167,6 @@ def write_listed(array: Array) -> Array | list[str]:
         return [str(item) for item in array.flat]
     if array.dtype.kind == "V" or array.dtype.name in ("bfloat16", "float16"):
         array = array.astype(np.float32)
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    if not np.isfinite(array).all():
         raise ValueError("NaN and infinity are not numbers of JSON")
     return np.ascontiguousarray(array).reshape(-1)
