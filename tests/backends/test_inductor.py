@@ -18,7 +18,7 @@ from fusewire.backends.inductor.library import Library, as_file, library_in
 from fusewire.backends.inductor.refusal import refuses
 from fusewire.contract.backend import Artifact, Config, Refusal
 from fusewire.contract.region import first_device
-from fusewire.dtypes import DType, bfloat16, float8_e4m3fn, float32, int64
+from fusewire.dtypes import DType, bfloat16, complex64, float8_e4m3fn, float32, int64
 from fusewire.errors import DimError, FormatError, OptionsError
 from fusewire.ir.dims import symbol
 from fusewire.ir.graph import Array, Graph, Value
@@ -29,6 +29,7 @@ from fusewire.ops.conversion import cast
 from fusewire.ops.elementwise import add, negative
 from fusewire.ops.indexing import nonzero
 from fusewire.ops.interpret import interpret
+from fusewire.ops.logic import equal
 from fusewire.ops.movement import reshape
 from fusewire.ops.normalization import layer_norm
 from fusewire.ops.resampling import resize
@@ -253,6 +254,13 @@ def test_what_only_the_run_tells_is_refused() -> None:
     small = value(float8_e4m3fn, 4)
     assert "8 bits" in refused(Graph([small], [reshape(small, shape=(2, 2))]))[0]
     assert all(refuses(node) is None for node in network().nodes)
+
+
+def test_comparisons_of_complex_numbers_are_refused() -> None:
+    """What it compiles calls a library that is not there."""
+    x = value(complex64, 4)
+    assert "complex" in refused(Graph([x], [equal(x, x)]))[0]
+    assert not refused(Graph([x], [add(x, x)]))
 
 
 def test_number_of_threads_is_checked() -> None:

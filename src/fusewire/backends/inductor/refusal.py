@@ -15,6 +15,8 @@ _READS_VALUES = {
     "dynamic_update_slice": "where it writes",
     "boolean_mask": "how many elements are kept",
 }
+# For complex numbers it calls what is not in the library that it makes.
+_REAL = ("equal", "not_equal", "where")
 _NARROW = "Inductor is given no floats of 8 bits or fewer and no integers under 8 bits."
 
 
@@ -33,6 +35,8 @@ def refuses(node: Node) -> str | None:
     values = (*node.operands, *node.outputs)
     if any(_is_narrow(v.tensor.dtype) for v in values if isinstance(v.type, TensorType)):
         return _NARROW
+    if node.op in _REAL and any(v.tensor.dtype.is_complex for v in node.operands):
+        return f"Inductor has no kernel for {node.op} of complex numbers."
     if any(True for v in values for _ in type_symbols(v.type)):
         return (
             "Inductor compiles for known sizes only, half a minute for each, and sizes here are "
