@@ -334,7 +334,7 @@ def test_every_op_that_is_claimed_is_right(backend: TritonBackend, interpreter: 
     firsts = [first_cases(op)[0] for op in tensor_ops]
     share = [c for op in tensor_ops for c in sliced(list(cases([op])), Fraction(1, 16))]
     found = [case for case in dict.fromkeys([*firsts, *share]) if case.is_numeric]
-    rows, problems = reports(backend, interpreter, found)
+    rows, problems = reports(backend, interpreter, found, few=True)
     assert not problems, "\n".join(problems)
     taken = {row.op.name for row in rows if row.status in ("proven", "partial")}
     assert len(taken) >= 0.75 * len(tensor_ops)

@@ -42,6 +42,14 @@ def test_every_float_operand_is_poisoned_at_both_ends_and_in_the_middle() -> Non
     assert len(rounds) == len(places) * len(POISON)
 
 
+def test_few_rounds_are_one_for_each_poison() -> None:
+    case = next(c for c in cases([all_ops()["maximum"]]) if c.id == "maximum-0-float32")
+    rounds = rounds_of(*case.make(), float32, few=True)
+    assert [r.poison for r in rounds] == list(POISON)
+    again = rounds_of(*case.make(), float32, few=True)
+    assert [r.label for r in rounds] == [r.label for r in again]
+
+
 def test_sign_of_zero_is_compared_where_it_is_promised() -> None:
     for name, is_promised in (("negative", True), ("transpose", True), ("add", False)):
         case = next(c for c in cases([all_ops()[name]]) if c.dtype is float32)

@@ -75,11 +75,11 @@ class Ready(Generic[Made]):
     inputs: list[HostValue]
     status: Status
 
-    def rounds(self) -> list[Round]:
+    def rounds(self, *, few: bool = False) -> list[Round]:
         """Make the poisoned inputs of a sample, and what the reference makes of them."""
         if not isinstance(self.case, Case):
             return []
-        return rounds_of(self.graph, self.inputs, self.case.dtype)
+        return rounds_of(self.graph, self.inputs, self.case.dtype, few=few)
 
 
 # Runs cases together, once for each list of inputs, and gives the outputs of each run.
@@ -89,9 +89,14 @@ Run: TypeAlias = Callable[
 
 
 def run_cases(
-    backend: Backend, device: Device, found: Iterable[Made], config: Config = Config()
+    backend: Backend,
+    device: Device,
+    found: Iterable[Made],
+    config: Config = Config(),
+    *,
+    few: bool = False,
 ) -> dict[Made, Outcome]:
-    """Run cases without fallback."""
+    """Run cases without fallback; ``few`` of the poisoned rounds of each if the engine is slow."""
     outcomes: dict[Made, Outcome] = {}
     ready: list[Ready[Made]] = []
     for case in found:
@@ -112,11 +117,11 @@ def run_cases(
         status: Status = "expanded" if claimed.expanded else "native"
         ready.append(Ready(case, graph, claimed.graph, inputs, status))
     engine = _Engine(backend, device, config)
-    judge(backend.info.name, ready, engine.answers, outcomes)
+    judge(backend.info.name, ready, engine.answers, outcomes, few=few)
     for options, chosen in engine.configurations(ready):
         found_here: dict[Made, Outcome] = {}
         configured = _Engine(backend, device, Config(options=options))
-        judge(backend.info.name, chosen, configured.answers, found_here)
+        judge(backend.info.name, chosen, configured.answers, found_here, few=few)
         said = ", ".join(f"{name}={value}" for name, value in options.items())
         for case, outcome in found_here.items():
             if not outcome.passed and outcomes[case].passed:
@@ -172,12 +177,14 @@ def judge(
     ready: Sequence[Ready[Made]],
     run: Run[Made],
     outcomes: dict[Made, Outcome],
+    *,
+    few: bool = False,
 ) -> None:
     """Run cases in batches, and compare each with the oracle."""
     stack = [ready[start : start + BATCH] for start in range(0, len(ready), BATCH)]
     while stack:
         part = stack.pop()
-        rounds = [item.rounds() for item in part]
+        rounds = [item.rounds(few=few) for item in part]
         try:
             found = _answers(name, run, part, rounds)
         except FusewireError as error:
@@ -283,10 +290,10 @@ class OpReport:
 
 
 def reports(
-    backend: Backend, device: Device, found: Sequence[Case]
+    backend: Backend, device: Device, found: Sequence[Case], *, few: bool = False
 ) -> tuple[list[OpReport], list[str]]:
     """Run cases, op by op; also return problems: failures that are not gaps, stale gaps."""
-    return reported(backend, device, found, run_cases(backend, device, found))
+    return reported(backend, device, found, run_cases(backend, device, found, few=few))
 
 
 def reported(
