@@ -121,6 +121,24 @@ def test_nothing_is_kept_of_messages_that_are_refused(mlp: Path) -> None:
         assert peak(server.process.pid) - memory < 32 << 20
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other allocators")
+def test_memory_of_large_messages_goes_back_to_the_system(mlp: Path) -> None:
+    flood = calls.good() + b"\x22\x00" * (3 << 20)
+    with (
+        campaigns.serving(campaigns.ours(mlp, "--backend", "onnxruntime")) as server,
+        grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel,
+    ):
+        call = channel.unary_unary(INFER)
+        call(calls.good())
+        before = campaigns.resident(server.process.pid)
+        for _ in range(4):
+            waiting = [call.future(flood) for _ in range(8)]
+            codes = {one.code() for one in waiting}
+            assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        # Those of 8 messages are 48 MB and more at a time.
+        assert campaigns.resident(server.process.pid) - before < 40
+
+
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
 def test_nothing_is_kept_of_what_inflates(pack: Callable[[bytes], bytes]) -> None:
     bomb = pack(b"\x3a\x80\x80\x80\x18" + bytes(48 << 20))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -26,6 +27,8 @@ from fusewire.serve.repository import Repository
 from fusewire.serve.rest import RestApp
 
 _SWITCH_SECONDS = 0.0005
+# Of mallopt, and from which size on a buffer is mapped.
+_MMAP_THRESHOLD, _MAPPED_BYTES = -3, 256 << 10
 
 
 @dataclass(frozen=True)
@@ -205,6 +208,7 @@ def serve(
     # The threads of replicas need the interpreter for moments, several times for each batch. By
     # default each would wait 5 ms for it while the event loop is busy.
     sys.setswitchinterval(_SWITCH_SECONDS)
+    _map_large_buffers()
 
     async def main() -> bool:
         server = InferenceServer(models, config, limits, access)
@@ -214,6 +218,19 @@ def serve(
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         if runner.run(main()):
             _leave()
+
+
+def _map_large_buffers() -> None:
+    """Have glibc give large buffers back to the system when they are released.
+
+    It maps each by itself, but not those that are smaller than the largest that was released so
+    far, up to 32 MB: of messages, these would stay with the process.
+    """
+    if sys.platform == "linux":
+        # musl has none, and gives them back.
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(_MMAP_THRESHOLD, _MAPPED_BYTES)
 
 
 def _leave() -> None:
