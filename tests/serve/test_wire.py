@@ -3,12 +3,17 @@
 import contextlib
 import gzip
 import json
+import os
 import random
+import shutil
 import sys
+import threading
 import time
 import tracemalloc
+import urllib.request
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -137,6 +142,36 @@ def test_memory_of_large_messages_goes_back_to_the_system(mlp: Path) -> None:
             assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         # Those of 8 messages are 48 MB and more at a time.
         assert campaigns.resident(server.process.pid) - before < 40
+
+
+def test_model_may_be_replaced_while_a_message_is_read(mlp: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(mlp, tmp_path))
+    command = campaigns.ours(path, "--backend", "onnxruntime", "--batch", "8")
+    with (
+        campaigns.serving(command) as server,
+        grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel,
+        ThreadPoolExecutor(2) as clients,
+    ):
+        call = channel.unary_unary(INFER)
+        is_over = threading.Event()
+
+        def ask() -> int:
+            count = 0
+            while not is_over.is_set():
+                call(calls.walked()["floats"])
+                count += 1
+            return count
+
+        asking = [clients.submit(ask) for _ in range(2)]
+        url = f"http://127.0.0.1:{server.port}/v2/repository/models/mlp/load"
+        load = urllib.request.Request(url, b"", {"Content-Type": "application/json"})
+        try:
+            for _ in range(3):
+                os.utime(path)
+                urllib.request.urlopen(load, timeout=60).close()
+        finally:
+            is_over.set()
+        assert sum(one.result() for one in asking) > 2
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])

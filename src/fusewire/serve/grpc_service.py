@@ -186,12 +186,12 @@ class GrpcService:
         form = generation.binder.bind(forms)
         _wanted(request, generation)
         raws = await call.tensors(form)
+        arrays = await call.do(_arrays, request, raws, form)
         if not generation.binder.has(form) or generation is not model.current:
-            # It was replaced while the tensors were inflated.
+            # It was replaced while the tensors were read.
             generation = self._repository.ready(model)
             form = generation.binder.bind(forms)
-            _check_sizes(list(map(len, raws)), form)
-        arrays = form.arranged(await call.do(_arrays, request, raws, form))
+        arrays = form.arranged(arrays)
         seconds = self._seconds(request, call.context)
         future = generation.submit(arrays, form, time.monotonic() + seconds)
         if seconds < self._repository.limits.request_seconds:
