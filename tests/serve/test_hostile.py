@@ -6,6 +6,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ def test_refusal_says_what_was_found(
 
 
 LENGTH = "Inference-Header-Content-Length"
+HEALTH = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 HUGE = 10**4300 - 1
 ASKED = {"binary_data_size": HUGE}
 
@@ -95,6 +97,31 @@ def test_sizes_of_texts_that_add_up_to_any_length_are_refused(texts: Any) -> Non
     outcome = hostile.ask(texts.port, sent)
     assert outcome.startswith("400 ")
     assert '"code": "RequestError"' in outcome
+
+
+def test_texts_stop_nobody_else_while_they_are_read(texts: Any) -> None:
+    count = 4 << 20
+    sizes = {"x": 4 * count, "y": 5}
+    items = [
+        {"name": name, "datatype": "BYTES", "shape": [size // 4]}
+        | {"parameters": {"binary_data_size": size}}
+        for name, size in sizes.items()
+    ]
+    head = hostile.said(items)
+    # The last of them is longer than the tensor.
+    body = head + bytes(sum(sizes.values()) - 1) + b"\x01"
+    sent = hostile.post(body, f"{LENGTH}: {len(head)}", path="/v2/models/texts/infer")
+    with ThreadPoolExecutor(1) as client:
+        refused = client.submit(hostile.ask, texts.port, sent, 60.0)
+        longest = 0.0
+        while not refused.done():
+            begun = time.monotonic()
+            assert hostile.ask(texts.port, HEALTH, 60.0).startswith("200")
+            longest = max(longest, time.monotonic() - begun)
+    assert refused.result().startswith("400 ")
+    assert "after its last element" in refused.result()
+    # Reading them takes some three seconds.
+    assert longest < 1
 
 
 def test_body_beyond_the_limit_is_refused_before_it_is_read(served: Any) -> None:

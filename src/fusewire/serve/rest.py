@@ -179,13 +179,15 @@ class RestApp:
             _check_rest(asked, reading.declared - len(raw))
         await reading.fill(total + 1)
         _check_rest(asked, len(reading.buffer) - len(raw))
+        body = memoryview(reading.buffer).toreadonly()
+        arrays = await _arrays_of(asked, body, len(raw))
         generation = self._repository.ready(model)
         if not generation.binder.has(asked.form):
             # It was replaced while the tensors came.
             generation, asked = await self._header(model, raw)
             _check_rest(asked, len(reading.buffer) - len(raw))
-        body = memoryview(reading.buffer).toreadonly()
-        return generation, asked.without_lists(), asked.arrays(body, len(raw))
+            arrays = asked.arrays(body, len(raw))
+        return generation, asked.without_lists(), arrays
 
     async def _header(self, model: ServedModel, raw: bytes) -> tuple[Generation, RequestHeader]:
         """Read the JSON part of a request, here if that is quick, else in a child."""
@@ -246,6 +248,13 @@ def _path_parts(path: str) -> tuple[str, str | None]:
     if parts[:2] == ["v2", "models"] and len(parts) == 6 and parts[3] == "versions":
         return parts[2], parts[4]
     raise RequestError("The path of an inference request is /v2/models/NAME/infer.")
+
+
+async def _arrays_of(asked: RequestHeader, body: memoryview, start: int) -> list[Array]:
+    """Make the inputs of the model; texts are read one by one, which takes long for many."""
+    if None in asked.form.sizes:
+        return await asyncio.to_thread(asked.arrays, body, start)
+    return asked.arrays(body, start)
 
 
 def _check_rest(asked: RequestHeader, rest: int) -> None:
