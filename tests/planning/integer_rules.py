@@ -16,8 +16,11 @@ from fusewire.dtypes import DType, bool_, float32, int8, int16, int32, int64, ui
 from fusewire.ir.dims import symbol
 from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType
+from fusewire.ops.control import cond, loop
+from fusewire.ops.subgraph import FLAG, INDEX, subgraph
 
 Rule: TypeAlias = Callable[[Mapping[str, Value]], Value]
+Body: TypeAlias = Callable[[Any], Any]
 COUNT, PLACES = 8, 10
 INPUTS: Mapping[str, TensorType] = {
     "a": TensorType(int64, (COUNT,)),
@@ -53,6 +56,31 @@ def _size(v: Mapping[str, Value], axis: int = 0) -> Any:
     return ops.gather(ops.shape_of(v["z"]), _long(axis), axis=0)
 
 
+def _listed(v: Value, *more: int) -> Any:
+    """List the sizes of a tensor, and numbers."""
+    return ops.concat(ops.shape_of(v), _longs(*more), axis=0)
+
+
+def _longs(*values: int) -> Any:
+    return np.array(values, np.int64)
+
+
+def _chosen(v: Mapping[str, Value], then: Body, otherwise: Body) -> Any:
+    """Choose by a flag what is computed of a matrix, whose sizes a body calls by other names."""
+    of = TensorType(float32, (symbol("rows"), symbol("columns")))
+    bodies = {
+        "then": subgraph(lambda x: [then(x)], of),
+        "otherwise": subgraph(lambda x: [otherwise(x)], of),
+    }
+    return cond(ops.reduce_any(v["m"]), v["z"], **bodies)[0]
+
+
+def _repeated(start: Any, step: Callable[[Any, Any], Any]) -> Any:
+    """Compute a number anew in each of five rounds."""
+    body = subgraph(lambda i, go, x: [go, step(x, i)], INDEX, FLAG, start.type)
+    return loop(_long(5), None, start, body=body, carries=1)[0]
+
+
 def _casts() -> Iterator[tuple[str, Rule]]:
     """Convert each input to each dtype, and back to 64 bits."""
     dtypes: Sequence[DType] = (int8, int16, int32, int64, uint8, uint16, uint32)
@@ -85,6 +113,44 @@ RULES: Mapping[str, Rule] = {
     ),
     "size less a place": lambda v: ops.subtract(ops.subtract(_size(v), _long(1)), _place(v)),
     "range": lambda v: ops.range(_long(2), ops.add(_size(v), _long(3)), _long(2)),
+    # Sizes beside numbers, some of which need more than 32 bits.
+    "sizes and a number": lambda v: _listed(v["z"], 7),
+    "sizes and a far number": lambda v: _listed(v["z"], 2**40, -(2**31) - 1),
+    "sizes and numbers, multiplied": lambda v: ops.multiply(
+        _listed(v["z"], 7), _longs(3, 5, 2654435761)
+    ),
+    "sizes and numbers, hashed": lambda v: ops.remainder(
+        ops.multiply(_listed(v["z"], 7), _longs(1, 2654435761, 2**31 - 1)), _long(97)
+    ),
+    "sizes and a number, reduce_prod": lambda v: ops.reduce_prod(_listed(v["z"], 2**31)),
+    "size less a far number": lambda v: ops.remainder(
+        ops.subtract(_size(v), _long(2**33)), _long(-7)
+    ),
+    "size less a number, multiplied": lambda v: ops.multiply(
+        ops.subtract(_size(v), _long(5)), _long(2**27)
+    ),
+    "size or a far number": lambda v: ops.maximum(_long(2**35), _size(v)),
+    "size in int32 that wraps": lambda v: ops.multiply(
+        ops.cast(_size(v), dtype=int32), np.array(2**29 + 1, np.int32)
+    ),
+    # Bodies.
+    "cond": lambda v: _chosen(
+        v,
+        lambda x: ops.floor_divide(ops.shape_of(ops.concat(x, x, x, axis=0)), _long(2)),
+        lambda x: ops.subtract(ops.shape_of(x), _long(9)),
+    ),
+    "cond, far": lambda v: _chosen(
+        v,
+        lambda x: ops.multiply(_listed(x, 7), _longs(2**27, 5, 2654435761)),
+        lambda x: _listed(x, 2**40),
+    ),
+    "loop": lambda v: _repeated(_few(v), lambda x, i: ops.add(x, i)),
+    "loop, far": lambda v: _repeated(
+        _few(v), lambda x, i: ops.remainder(ops.multiply(x, _long(2654435761)), _long(2**33 + 9))
+    ),
+    "loop of sizes": lambda v: _repeated(
+        ops.shape_of(v["z"]), lambda x, i: ops.add(ops.multiply(x, _long(2**9)), i)
+    ),
     # Limits.
     "clip": lambda v: _few(v, low=3, high=50),
     "clip, wide": lambda v: _few(v, low=-(2**33), high=2**34),
