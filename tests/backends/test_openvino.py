@@ -388,3 +388,15 @@ def test_numbers_without_a_finite_reciprocal_divide() -> None:
         program = fw.compile(function, x, backend="openvino", fallback="error")
         with np.errstate(all="ignore"):
             np.testing.assert_allclose(program(x), function(x), rtol=1e-6)
+
+
+def test_dividend_that_is_constant_is_divided() -> None:
+    """Behind a reduction, the engine exchanges the operands of one that it may not convert."""
+    x = np.linspace(0.5, 3, 24, dtype=np.float32).reshape(2, 3, 4)
+    functions: list[Callable[[Any], Any]] = [
+        lambda x: x * (np.float32(2) / np.max(x, axis=(1, 2), keepdims=True)),
+        lambda x: np.arange(1, 5, dtype=np.float32) / np.sum(x, axis=2, keepdims=True),
+    ]
+    for function in functions:
+        program = fw.compile(function, x, backend="openvino", fallback="error")
+        np.testing.assert_allclose(program(x), function(x), rtol=1e-6)

@@ -115,12 +115,29 @@ def reciprocal(x: Ov) -> Ov:
 def _quotient(x: Ov, y: Ov) -> Ov:
     """Divide; a number that is no constant not by its reciprocal, which is infinite for 1e-40.
 
-    That is what the engine makes of it otherwise, and takes no less time (2026.4.1).
+    That is what the engine makes of it otherwise, and takes no less time (2026.4.1). It may still
+    do so for a constant dividend: kept as it is, such a division that follows a reduction has its
+    operands exchanged.
     """
     node = ops.divide(x, y)
-    if _node(y).get_type_name() != "Constant":
+    if not _is_constant(y) and not _is_constant(x):
         node.get_rt_info()["nonconvertable_divide_0"] = True
     return node
+
+
+def _is_constant(x: Ov) -> bool:
+    """Tell whether the engine may compute a tensor before it runs: constants and sizes alone."""
+    above, seen = [_node(x)], set[str]()
+    while above:
+        node = above.pop()
+        if node.get_type_name() in ("Constant", "ShapeOf"):
+            continue
+        operands = {value.get_node().get_name(): value.get_node() for value in node.input_values()}
+        if not operands:
+            return False
+        above += [node for name, node in operands.items() if name not in seen]
+        seen |= operands.keys()
+    return True
 
 
 def _rounded(x: Ov, bits: int, least: int) -> Ov:
