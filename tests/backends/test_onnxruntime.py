@@ -40,6 +40,7 @@ from fusewire.onnx.write.target import LEADS
 from fusewire.ops.activation import relu
 from fusewire.ops.contraction import linear, matmul
 from fusewire.ops.control import cond, scan, while_
+from fusewire.ops.convolution import conv
 from fusewire.ops.elementwise import (
     add,
     floor_divide,
@@ -54,6 +55,7 @@ from fusewire.ops.interpret import interpret
 from fusewire.ops.logic import less
 from fusewire.ops.movement import reshape, transpose
 from fusewire.ops.normalization import softmax
+from fusewire.ops.pooling import global_max_pool, max_pool
 from fusewire.ops.reduction import reduce_sum
 from fusewire.ops.subgraph import INDEX, subgraph
 from fusewire.ops.table import all_ops
@@ -454,6 +456,19 @@ def test_model_is_valid_where_bodies_see_what_is_around() -> None:
     first, rows = value(float32, 2, name="first"), value(float32, N, 2, name="rows")
     outputs = scan(first, rows, constant(np.ones(2, np.float32)), body=body, carries=1, scans=1)
     onnx.checker.check_model(lower(graph_of([first, rows], *outputs)).proto(), full_check=True)
+
+
+def test_pools_that_the_engine_lays_out_anew_keep_nan() -> None:
+    """Convolutions of sixteen channels and their pools have a layout of their own (NCHWc)."""
+    x, weight = value(float32, 1, 16, 12, 12), constant(random(16, 16, 3, 3))
+    pooled = max_pool(conv(max_pool(conv(x, weight), window=(2, 2)), weight), window=(3, 3))
+    graph = graph_of([x], pooled, global_max_pool(conv(x, weight)))
+    run, array = ready(graph), random(1, 16, 12, 12)
+    for place in (None, (0, 3, 7, 11)):
+        if place is not None:
+            array[place] = np.nan
+        for answer, right in zip(run(array), interpret(graph, [array]), strict=True):
+            np.testing.assert_allclose(answer, right, rtol=1e-4, atol=1e-3)
 
 
 # All that is declared

@@ -13,7 +13,7 @@ from functools import partial, reduce
 
 import numpy as np
 
-from fusewire.dtypes import bool_, float32, int64
+from fusewire.dtypes import bool_, float32, int64, uint8
 from fusewire.ir.graph import Node, Value
 from fusewire.onnx.ops.sorting import places_in_order
 from fusewire.onnx.ops.write_table import WRITERS
@@ -41,6 +41,17 @@ def _largest(e: Emitter, node: Node, x: Ref) -> list[Ref]:
     op = "reduce_max" if node.op == "reduce_min" else node.op
     flags = _one(WRITERS[op](e, node, _flags(e, x)))
     return [_chosen(e, flags, number(e, np.nan, x), _one(WRITERS[node.op](e, node, x)))]
+
+
+def _pooled(e: Emitter, node: Node, x: Ref, pooled: Ref) -> list[Ref]:
+    """Find where a window has any NaN by the largest of flags: those are not laid out anew."""
+    flags = e.cast(e("IsNaN", x, dtype=bool_), uint8)
+    if node.op == "max_pool":
+        flags = _one(WRITERS[node.op](e, node, flags))
+    else:
+        axes = range(2, operand(node, 0).tensor.rank)
+        flags = e("ReduceMax", flags, e.integers(*axes), keepdims=1)
+    return [choose(e, e.cast(flags, bool_), number(e, np.nan, x), pooled)]
 
 
 def _largest_and_place(e: Emitter, node: Node, x: Ref) -> list[Ref]:
@@ -122,6 +133,13 @@ def _sampled(e: Emitter, node: Node, x: Ref, grid: Ref) -> list[Ref]:
     return [_chosen(e, e("Unsqueeze", flags, e.integers(1)), number(e, np.nan, x), own)]
 
 
+def _last(_: Emitter, __: Node, *operands: Ref | None) -> Ref:
+    """Take what was computed outside."""
+    last = operands[-1]
+    assert last is not None
+    return last
+
+
 def _expanded(e: Emitter, node: Node, *operands: Ref | None) -> list[Ref]:
     """Compute what the node is composed of."""
     expansion = get_op(node.op).expansion(node)
@@ -134,7 +152,8 @@ def _one(found: Ref | Sequence[Ref]) -> Ref:
 
 # How each op is computed where an operand may have NaN.
 _EXACT: Mapping[str, _Exact] = {
-    **dict.fromkeys(("reduce_max", "reduce_min", "max_pool", "global_max_pool"), _largest),
+    **dict.fromkeys(("reduce_max", "reduce_min"), _largest),
+    **dict.fromkeys(("max_pool", "global_max_pool"), _pooled),
     **dict.fromkeys(("argmax", "argmin"), _position),
     **dict.fromkeys(("top_k", "dynamic_top_k"), _top),
     **dict.fromkeys(("scatter_elements", "scatter_nd"), _scattered),
@@ -176,6 +195,12 @@ def _mended(op: str, e: Emitter, node: Node, *operands: Ref | None) -> Ref | Seq
     if _is_from_infinity(node):
         whole = e("Sub", whole, whole)
     broken = e("IsNaN", whole, dtype=bool_)
+    if exact is _pooled:
+        # In a branch, the engine would lay the pool out anew by steps with names that it gives
+        # outside, too, and not load the model (1.31.1).
+        pooled = write(e, node, *operands)
+        operands = (*operands, _one(pooled))
+        write = _last
 
     def own(inner: Emitter) -> Sequence[Ref]:
         found = write(inner, node, *operands)
