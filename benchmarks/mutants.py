@@ -65,9 +65,11 @@ GATE: Mapping[str, tuple[str, ...]] = {
     "store/secret.py": ("store/test_secret.py",),
     "store/signing.py": ("store/test_signing.py",),
     "serve/datatypes.py": ("serve/test_datatypes.py",),
+    "serve/rest.py": ("serve/test_rest.py",),
     "bundling/opening.py": ("bundling/test_bundles.py",),
     "planning/proof.py": ("planning/test_proof.py", "planning/test_guards.py"),
     "planning/guards.py": ("planning/test_guards.py",),
+    "runtime/guards.py": ("runtime/test_guards.py",),
 }
 # Kinds of change that only the gate makes, and what it shares with the sample.
 _GATE_ONLY = ("always", "never", "operand", "link", "quantifier")

@@ -8,6 +8,7 @@ against the bytes that are there.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import time
 from collections import deque
@@ -43,7 +44,7 @@ Parts: TypeAlias = "list[bytes | memoryview]"
 Read: TypeAlias = "tuple[Generation, RequestHeader, list[Array]]"
 
 _LENGTH = b"inference-header-content-length"
-# Headers of requests that a model remembers, and how long they may be.
+# Paths that are remembered, headers and answers of requests to a model, and how long headers are.
 _KNOWN = 256
 _KNOWN_BYTES = 4096
 # A client is watched for leaving once it has waited so long.
@@ -63,7 +64,6 @@ class RestApp:
         self._pages = pages
         self._json = JsonReader(repository.limits)
         self._doorkeeper = Doorkeeper(repository.access)
-        self._paths: dict[str, tuple[str, str | None]] = {}
         self._watched: deque[tuple[float, asyncio.Future[Any], Receive]] = deque()
         self._watchers: set[asyncio.Task[None]] = set()
 
@@ -83,39 +83,38 @@ class RestApp:
             await self._pages(scope, receive, send)
 
     async def _infer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        model: ServedModel | None = None
+        try:
+            model = self._found(scope)
+        except FusewireError as error:
+            await _send(send, *failure(error))
+            return
         body = RequestBody(self._repository, receive)
         try:
-            self._doorkeeper.check(scope)
-            if scope["method"] != "POST":
-                raise RequestError("Inference takes a POST request.")
-            model = self._model(scope["path"])
             headers, parts = await self._answer(model, scope, body)
             status = 200
         except ClientLeft:
             return
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            assert task is not None, "a coroutine runs in a task"
+            if task.cancelling():
                 raise
             return
         except FusewireError as error:
             status, headers, parts = failure(error)
             if status >= 500 and not isinstance(error, RequestError):
-                log_failure(model.config.name if model else None, "rest", error)
+                log_failure(model.config.name, "rest", error)
         finally:
             body.release()
-        if model is not None:
-            model.counts.note_answer("rest", str(status))
+        model.counts.note_answer("rest", str(status))
         await _send(send, status, headers, parts)
 
-    def _model(self, path: str) -> ServedModel:
-        known = self._paths.get(path)
-        if known is None:
-            known = _path_parts(path)
-            if len(self._paths) < _KNOWN:
-                self._paths[path] = known
-        return self._repository.find(*known)
+    def _found(self, scope: Scope) -> ServedModel:
+        """Find the model that a request asks, if it may."""
+        self._doorkeeper.check(scope)
+        if scope["method"] != "POST":
+            raise RequestError("Inference takes a POST request.")
+        return self._repository.find(*_path_parts(scope["path"]))
 
     async def _answer(
         self, model: ServedModel, scope: Scope, reading: RequestBody
@@ -137,12 +136,11 @@ class RestApp:
         if body is None:
             return await self._read_pieces(model, reading)
         size = len(body) if reading.length is None else reading.length
-        if not 0 < size <= len(body):
+        if size > len(body):
             raise RequestError(f"The header has {size} bytes of a body of {len(body)}.")
         if size > self._limits.json_bytes:
             raise too_long_json(size, self._limits.json_bytes)
-        raw = body if size == len(body) else body[:size]
-        generation, asked = await self._header(model, raw)
+        generation, asked = await self._header(model, body[:size])
         _check_rest(asked, len(body) - size)
         arrays = asked.arrays(body, size)
         return generation, asked if size <= _KNOWN_BYTES else asked.without_lists(), arrays
@@ -154,7 +152,7 @@ class RestApp:
         size = len(buffer) if length is None else length
         if size > most:
             raise too_long_json(size, most)
-        if not 0 < size <= len(buffer):
+        if size > len(buffer):
             raise RequestError(f"The header has {size} bytes of a body of {len(buffer)}.")
         with memoryview(buffer) as view:
             raw = bytes(view[:size])
@@ -236,10 +234,11 @@ async def _send(send: Send, status: int, headers: Headers, parts: Parts) -> None
 
 async def _cancel_with(future: asyncio.Future[Any], receive: Receive) -> None:
     message = await receive()
-    if message["type"] == "http.disconnect" and not future.done():
+    if message["type"] == "http.disconnect":
         future.cancel()
 
 
+@functools.lru_cache(_KNOWN)
 def _path_parts(path: str) -> tuple[str, str | None]:
     """Read `/v2/models/NAME[/versions/VERSION]/infer`."""
     parts = path.split("/")[1:]
