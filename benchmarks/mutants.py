@@ -52,6 +52,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -71,6 +72,7 @@ GATE: Mapping[str, tuple[str, ...]] = {
     "planning/guards.py": ("planning/test_guards.py",),
     "runtime/guards.py": ("runtime/test_guards.py",),
 }
+_ENGINES, _REFERENCE = "fusewire.backends.", "fusewire.backends.reference"
 # Kinds of change that only the gate makes, and what it shares with the sample.
 _GATE_ONLY = ("always", "never", "operand", "link", "quantifier")
 _GATED = (*_GATE_ONLY, "compare", "condition")
@@ -530,9 +532,11 @@ class Tracer:
                 self.callers[place].append((round(report.duration, 3), report.nodeid))
 
     def save(self, target: Path) -> None:
-        """Write what was noted."""
+        """Write what was noted, and which of our modules the tests imported."""
         callers = {place: sorted(set(tests)) for place, tests in self.callers.items()}
-        target.write_text(json.dumps({"callers": callers, "failing": self.failing}))
+        modules = sorted(name for name in sys.modules if name.startswith("fusewire."))
+        noted = {"callers": callers, "failing": self.failing, "modules": modules}
+        target.write_text(json.dumps(noted))
 
 
 def trace_into(target: Path, paths: Sequence[str]) -> None:
@@ -647,6 +651,10 @@ class Forks:
         if not target.exists():
             self._fork(session, session.items, lambda: None, Tracer(ROOT), target)
         found = json.loads(target.read_text())
+        for name in found["modules"]:
+            # Those of engines bring threads, which a fork does not have.
+            if not name.startswith(_ENGINES) or name.startswith(_REFERENCE):
+                import_module(name)
         mutants, done = conditions(self._file), self._scratch.done()
         for place, mutant in enumerate(mutants, 1):
             if mutant.key in done:

@@ -103,26 +103,14 @@ class Checks:
     def check(self, values: Sequence[Held]) -> None:
         """Raise CheckError if a value is outside of what a guard allows."""
         start = perf_counter() if EVENTS.lists else None
-        key: tuple[int, ...] = ()
-        if self._sources:
-            key = tuple(
-                [
-                    (x.shape if type(x := values[place]) is ndarray else _shape(x))[axis]
-                    for place, axis in self._sources
-                ]
-            )
+        key = tuple([values[place].shape[axis] for place, axis in self._sources])
         tests = self._tests.get(key) or self._prepare(values, key)
         for place, low, high in tests[0]:
-            array = values[place]
-            if type(array) is not ndarray:
-                array = to_host(array)
-            if not _is_within(array, low, high):
+            if not _is_within(to_host(values[place]), low, high):
                 self._check_each(values, key)
                 break
-        if tests[1]:
-            sizes = self._bound(key)
-            for guard in tests[1]:
-                guard.check(values[guard.place], sizes)
+        for guard in tests[1]:
+            guard.check(values[guard.place], self._bound(key))
         if start is not None:
             EVENTS.note("check", "indices and lengths", start, perf_counter())
 
@@ -230,11 +218,10 @@ def seen(array: Array, view: Sequence[ViewStep], sizes: Sizes) -> Array:
 
 def _part(bounds: tuple[Dim, Dim, int], sizes: Sizes) -> slice:
     start, limit = (evaluate(dim, sizes) for dim in bounds[:2])
-    stride = bounds[2]
-    if stride < 0 and start < 0:
-        # Backwards from before the first element: nothing.
+    if start < 0:
+        # Only backwards, and before the first element: nothing.
         return slice(0, 0)
-    return slice(start, None if limit < 0 else limit, stride)
+    return slice(start, None if limit < 0 else limit, bounds[2])
 
 
 def _is_within(array: Array, low: int, high: int) -> bool:
@@ -248,8 +235,3 @@ def _is_within(array: Array, low: int, high: int) -> bool:
         elements = np.asarray(array).ravel().tolist()
         return not elements or (min(elements) >= low and max(elements) <= high)
     return bool(_smallest(array, None) >= low and _largest(array, None) <= high)
-
-
-def _shape(value: Held) -> tuple[int, ...]:
-    shape: tuple[int, ...] = np.shape(to_host(value))
-    return shape
