@@ -68,8 +68,8 @@ GATE: Mapping[str, tuple[str, ...]] = {
     "serve/datatypes.py": ("serve/test_datatypes.py",),
     "serve/rest.py": ("serve/test_rest.py",),
     "bundling/opening.py": ("bundling/test_bundles.py",),
-    "planning/proof.py": ("planning/test_proof.py", "planning/test_guards.py"),
-    "planning/guards.py": ("planning/test_guards.py",),
+    "planning/proof.py": ("planning/test_proof.py",),
+    "planning/guards.py": ("planning/test_needs.py",),
     "runtime/guards.py": ("runtime/test_guards.py",),
 }
 _ENGINES, _REFERENCE = "fusewire.backends.", "fusewire.backends.reference"

@@ -423,15 +423,14 @@ def test_model_is_replaced_while_tensors_come(numbers: Path, tmp_path: Path) -> 
         task = service.start(exchange)
         while exchange.receives < 2:
             await asyncio.sleep(0)
-        # The new model has its outputs in the other order.
-        fw.save_onnx(lambda x: (ops.add(x, 1.0), ops.multiply(x, 2.0)), path, (spec,))
+        # The new model has one output less.
+        fw.save_onnx(lambda x: ops.add(x, 1.0), path, (spec,))
         await service.model.load()
         exchange.goes_on.set()
         await task
         assert exchange.said["model_version"] == "2"
-        increased, doubled = outputs_of(exchange)
+        (increased,) = outputs_of(exchange)
         np.testing.assert_array_equal(increased, ROWS + 1)
-        np.testing.assert_array_equal(doubled, ROWS * 2)
 
     run(path, use)
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fusewire.contract.backend import Held
+from fusewire.dtypes import DType
 from fusewire.ir.builder import Rebuild
 from fusewire.ir.dims import Dim, Shape, Symbol, is_at_most, lone_symbol, symbols
-from fusewire.ir.graph import Graph, Node, Value
+from fusewire.ir.graph import Array, Graph, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.intervals import Rule
 from fusewire.ops.requires import Interval, Operands, Requirement, label_of
@@ -53,8 +54,6 @@ class Need:
 def needs_of(node: Node) -> Iterator[Need]:
     """List what a node requires."""
     op = get_op(node.op)
-    if not op.requires:
-        return
     operands = Operands(node, op.parameters[0])
     for requirement in op.requires:
         need = _need(node, requirement, operands)
@@ -64,11 +63,13 @@ def needs_of(node: Node) -> Iterator[Need]:
 
 def _need(node: Node, requirement: Requirement, operands: Operands) -> Need | None:
     value = operands.value(requirement.operand)
-    if value is None or not isinstance(value.type, TensorType):
+    if value is None:
         return None
-    start = 0 if requirement.start is None else requirement.start(operands)
-    if requirement.start is not None and is_at_most(value.tensor.shape[-1], start):
-        return None
+    start: Dim = 0
+    if requirement.start is not None:
+        start = requirement.start(operands)
+        if is_at_most(value.tensor.shape[-1], start):
+            return None
     intervals, ignored = requirement.intervals(operands), requirement.ignored_by(node.attrs)
     names = label_of(node), requirement.operand
     return Need(value, intervals, ignored, *names, node, requirement.rule, start)
@@ -109,7 +110,9 @@ def needy_nodes(node: Node) -> Iterator[Node]:
     """List the nodes in the bodies of a control node that require what is not proven there."""
     for _, body in node.graphs():
         needs = graph_needs(body, settles=lambda need: False)
-        yield from (need.node for need in needs if need.node is not None)
+        for need in needs:
+            assert need.node is not None, "only expanded composites have none"
+            yield need.node
         for inner in body.nodes:
             yield from needy_nodes(inner)
 
@@ -149,9 +152,7 @@ def viewed(value: Value, *, is_ordered: bool) -> Viewed:
 
 def _step(node: Node, output: Value) -> ViewStep | None:
     """Return how a node moves elements: () where in another order, None where it computes."""
-    attrs, source = node.attrs, node.inputs[0] if node.inputs else None
-    if source is None or not isinstance(source.type, TensorType):
-        return None
+    attrs = node.attrs
     if node.op in ("reshape", "expand_dims", "squeeze"):
         return "reshape", output.tensor.shape
     if node.op == "broadcast_to":
@@ -160,23 +161,31 @@ def _step(node: Node, output: Value) -> ViewStep | None:
         return "transpose", attrs["perm"]
     if node.op == "slice":
         return "slice", attrs["starts"], attrs["limits"], attrs["strides"]
-    if node.op == "cast" and source.type.dtype.is_integer and output.tensor.dtype.is_integer:
-        low, high = source.type.dtype.range
-        room = output.tensor.dtype.range
-        is_lossless = room[0] <= low and high <= room[1]
-        return ("reshape", source.type.shape) if is_lossless else ("cast", output.tensor.dtype.name)
+    if node.op == "cast":
+        return _converted(node.operands[0].tensor, output.tensor.dtype)
     if node.op == "gather":
-        return _taken(node, source.type)
-    is_sorted = node.op == "top_k" and output.index == 0 and source.type == output.type
+        return _taken(node)
+    is_sorted = node.op == "top_k" and output.index == 0 and node.operands[0].type == output.type
     return () if is_sorted or node.op in _REORDERING else None
 
 
-def _taken(node: Node, source: TensorType) -> ViewStep | None:
+def _converted(source: TensorType, to: DType) -> ViewStep | None:
+    """Convert integers to integers, which changes nothing if all of them fit."""
+    if not (source.dtype.is_integer and to.is_integer):
+        return None
+    low, high = source.dtype.range
+    room = to.range
+    is_lossless = room[0] <= low and high <= room[1]
+    return ("reshape", source.shape) if is_lossless else ("cast", to.name)
+
+
+def _taken(node: Node) -> ViewStep | None:
     """Take one slice of an axis, if its index is a constant that exists."""
-    index, axis = node.inputs[1], node.attrs["axis"]
+    index, axis = node.operands[1], node.attrs["axis"]
     assert isinstance(axis, int)
+    source = node.operands[0].tensor
     dim = source.shape[axis]
-    if index is None or index.constant is None or index.constant.array.ndim:
+    if index.constant is None or index.constant.array.ndim:
         return None
     place = int(index.constant.array)
     if not isinstance(dim, int) or not -dim <= place < dim:
@@ -306,9 +315,14 @@ def checked_inputs(graph: Graph, inputs: Sequence[Held]) -> list[Held]:
     entry = _Entry(graph)
     for need in graph_needs(graph):
         entry.takes(need)
-    constants = [value.constant.array for value in entry.constants if value.constant is not None]
+    constants = [_array(value) for value in entry.constants]
     places = sorted({guard.place for guard in entry.guards if guard.place < len(inputs)})
     return EntryChecks(entry.guards, constants, places).admitted(inputs)
+
+
+def _array(value: Value) -> Array:
+    assert value.constant is not None, "it is kept as a constant"
+    return value.constant.array
 
 
 class _Entry:
@@ -349,8 +363,6 @@ class _Entry:
 def _carriers(need: Need, sizes: Mapping[Symbol, tuple[int, int]]) -> Sequence[Value] | None:
     """List operands of the node whose shapes give the sizes that a need lacks; None if none do."""
     missing = [found for found in _symbols_of(need, ()) if found not in sizes]
-    if not missing:
-        return ()
     operands = need.node.operands if need.node is not None else (need.value,)
     given = {value: sizes_in({value: 0}) for value in operands}
     if any(all(found not in axes for axes in given.values()) for found in missing):
@@ -360,12 +372,13 @@ def _carriers(need: Need, sizes: Mapping[Symbol, tuple[int, int]]) -> Sequence[V
 
 def _covers(first: Guard, second: Guard) -> bool:
     """Tell whether the first fails whenever the second would."""
-    if (first.place, first.view, first.ignored) != (second.place, second.view, second.ignored):
-        return False
-    is_same = (first.intervals, first.rule) == (second.intervals, second.rule)
-    return is_same and _open(first) <= _open(second)
+    return _asked(first) == _asked(second) and _open(first) <= _open(second)
+
+
+def _asked(guard: Guard) -> tuple[object, ...]:
+    return guard.place, guard.view, guard.intervals, guard.ignored, guard.rule
 
 
 def _open(guard: Guard) -> set[Dim]:
-    """List the dims that may be 0, where nothing is asked."""
-    return {dim for dim in guard.shape if not (isinstance(dim, int) and dim > 0)}
+    """List the dims that may be 0, where nothing is asked; none is 0 in every call."""
+    return {dim for dim in guard.shape if not isinstance(dim, int)}

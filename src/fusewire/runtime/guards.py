@@ -70,7 +70,7 @@ class Guard:
     def is_changed(self, sizes: Sizes) -> bool:
         """Tell whether a cast in the view may change a number that lies in the intervals."""
         rooms = [dtype(step[1]).range for step in self.view if step[0] == "cast"]
-        ends = self.ends(sizes) if rooms else ()
+        ends = self.ends(sizes)
         return any(low < room[0] or high > room[1] for room in rooms for low, high in ends)
 
     def check(self, value: Held, sizes: Sizes) -> None:
