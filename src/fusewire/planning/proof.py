@@ -24,7 +24,6 @@ from fusewire.ir.dims import (
     unbacked,
 )
 from fusewire.ir.graph import Graph, Node, Value
-from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Trait
 from fusewire.ops.ranges import Range
 from fusewire.ops.requires import Interval
@@ -93,12 +92,13 @@ class Prover:
         """Tell whether no number on the way to a value can leave its dtype; facts ignore that."""
         if value.constant is not None:
             return True
-        known, whole = self._ranges.get(value), whole_range(value)
-        if known is None or whole is None or value.node is None or depth == _DEPTH:
+        whole = whole_range(value)
+        if whole is None or value.node is None or depth == _DEPTH:
             return False
         if value.node.op in _OF_TYPES:
             return True
         if value not in self._exact:
+            known = self._ranges[value]
             is_told = known.low > whole.low or known.high < whole.high
             self._exact[value] = is_told and all(
                 self._is_exact(part, depth + 1) for part in value.node.operands
@@ -112,9 +112,9 @@ class Prover:
         return is_at_most(number, limit) if is_upper else is_at_most(limit, number)
 
     def _holds(self, value: Value, end: _End, column: int | None, depth: int = 0) -> bool:
-        if not isinstance(value.type, TensorType) or not value.type.dtype.is_integer:
+        if not value.tensor.dtype.is_integer:
             return False
-        if column is not None and value.constant is not None and value.constant.array.size:
+        if column is not None and value.constant is not None:
             part = value.constant.array[..., column]
             return self._reaches(int(part.max() if end[1] else part.min()), end)
         known = self._range(value)
@@ -123,7 +123,7 @@ class Prover:
         if any(self._reaches(ends[end[1]], end) for ends in self._assumed.get(value, ())):
             return True
         elements = self._facts.elements(value) if column is None else None
-        if elements is not None and elements.size and self._is_exact(value):
+        if elements is not None and self._is_exact(value):
             return all(self._reaches(dim, end) for dim in elements.flat)
         node = value.node
         if node is None or depth == _DEPTH:
@@ -154,8 +154,8 @@ class Prover:
         op = get_op(node.op)
         if node.op == "cast":
             (source,) = node.operands
-            known, room = self._range(source), whole_range(value)
-            fits = known is not None and room is not None and known.within(room.low, room.high)
+            known, room = self._range(source), _whole(value)
+            fits = known is not None and known.within(room.low, room.high)
             return [source] if fits else None
         if node.op == "where":
             return list(node.operands[1:])
@@ -167,15 +167,15 @@ class Prover:
             return None
         names = itertools.chain(op.parameters[0], itertools.repeat(""))
         hidden = (*op.index_operands, "mask", "condition")
-        pairs = zip(names, node.inputs, strict=False)
-        return [part for name, part in pairs if part is not None and name not in hidden]
+        pairs = zip(names, node.operands, strict=False)
+        return [part for name, part in pairs if name not in hidden]
 
     def _sum_holds(self, node: Node, value: Value, end: _End, depth: int) -> bool:
         """Move a number of known range to the other side, where nothing can overflow."""
-        room = whole_range(value)
+        room = _whole(value)
         first, second = node.operands
         x, y = self._range(first), self._range(second)
-        if room is None or x is None or y is None:
+        if x is None or y is None:
             return False
         if node.op == "subtract":
             y = Range(-y.high, -y.low)
@@ -202,13 +202,13 @@ class Prover:
     def _column_holds(self, node: Node, value: Value, end: _End, column: int, depth: int) -> bool:
         """Prove it of one place along the last axis, or of all of them."""
         source = node.operands[0] if node.operands else value
-        is_listed = source.node is not None and source.node.op == "nonzero"
-        if node.op == "transpose" and is_listed and source.node is not None and end[1]:
-            return self._reaches(source.node.operands[0].tensor.shape[column] - 1, end)
+        made = source.node
+        if node.op == "transpose" and made is not None and made.op == "nonzero" and end[1]:
+            return self._reaches(made.operands[0].tensor.shape[column] - 1, end)
         if node.op in ("concat", "stack") and node.attrs["axis"] in (-1, value.tensor.rank - 1):
             return self._part_holds(node, end, column, depth)
-        same = isinstance(source.type, TensorType) and source.tensor.shape[-1:]
-        if node.op in ("reshape", "broadcast_to", "cast") and same == value.tensor.shape[-1:]:
+        is_whole = node.op in ("reshape", "broadcast_to", "cast")
+        if is_whole and source.tensor.shape[-1:] == value.tensor.shape[-1:]:
             parts = self._parts(node, value)
             return parts is not None and self._holds(parts[0], end, column, depth)
         return self._made_holds(node, value, end, depth)
@@ -219,7 +219,7 @@ class Prover:
             if not isinstance(wide, int):
                 return False
             if column < wide:
-                at = column if node.op == "concat" and wide > 1 else None
+                at = column if wide > 1 else None
                 return self._holds(part, end, at, depth)
             column -= wide
         return False
@@ -229,25 +229,36 @@ def _symbol(found: Symbol) -> Dim:
     return unbacked(found.name) if found.unbacked else symbol(found.name)
 
 
+def _whole(value: Value) -> Range:
+    whole = whole_range(value)
+    assert whole is not None, "only integers are followed"
+    return whole
+
+
 def _along_axis(node: Node, value: Value) -> Dim | None:
-    axis = node.attrs["axis"]
-    return node.operands[0].tensor.shape[axis] - 1 if isinstance(axis, int) else None
+    return node.operands[0].tensor.shape[_axis(node)] - 1
 
 
 def _first_along_axis(node: Node, value: Value) -> Dim | None:
     """Return the last place, or 0: that is the place of the largest of no elements."""
-    last = _along_axis(node, value)
-    return None if last is None else dim_max(last, 0)
+    return dim_max(node.operands[0].tensor.shape[_axis(node)] - 1, 0)
 
 
 def _counted(node: Node, value: Value) -> Dim | None:
+    return value.tensor.shape[_axis(node)] - 1
+
+
+def _axis(node: Node) -> int:
     axis = node.attrs["axis"]
-    return value.tensor.shape[axis] - 1 if isinstance(axis, int) else None
+    assert isinstance(axis, int)
+    return axis
 
 
 def _nonzero(node: Node, value: Value) -> Dim | None:
     lasts = [dim - 1 for dim in node.operands[0].tensor.shape]
-    return functools.reduce(dim_max, lasts) if lasts else 0
+    # A scalar has no axes, and so no places to list.
+    none: Dim = -1
+    return functools.reduce(dim_max, lasts, none)
 
 
 def _second_output(node: Node, value: Value) -> Dim | None:
