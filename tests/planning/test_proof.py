@@ -36,6 +36,7 @@ def given() -> Given:
         "bytes": TensorType(uint8, (N,)),
         "mask": TensorType(bool_, (N,)),
         "pairs": TensorType(int64, (N, 2)),
+        "columns": TensorType(int64, (2, N)),
     }
     return {name: Value(of, name) for name, of in types.items()}
 
@@ -146,10 +147,28 @@ LEAST: dict[str, tuple[Callable[[Given], Value], Dim, Dim]] = {
     ),
     # Beyond these, int64 has no numbers: one end alone tells that nothing wrapped.
     "one more than twice a size": (
-        lambda v: ops.add(ops.add(size_of(v["x"], 0), size_of(v["x"], 0)), 1), 2 * N + 1, 2 * N + 1
+        lambda v: ops.multiply(ops.add(ops.multiply(size_of(v["x"], 0), 2), 1), 1),
+        2 * N + 1, 2 * N + 1,
     ),
     "two less than twice a size below": (
-        lambda v: ops.subtract(ops.multiply(size_of(v["x"], 0), -2), 2), -2 * N - 2, -2 * N - 2
+        lambda v: ops.multiply(ops.subtract(ops.multiply(size_of(v["x"], 0), -2), 2), 1),
+        -2 * N - 2, -2 * N - 2,
+    ),
+    "from a size on": (
+        lambda v: counted(size_of(v["x"], 0), ops.add(size_of(v["x"], 0), 5), 1), N, N + 4
+    ),
+    "one of two orders": (
+        lambda v: ops.where(v["mask"], ops.argsort(v["y"], axis=0), ops.clip(v["ids"], -5, 1)),
+        -5, dim_max(M - 1, 1),
+    ),
+    "an order in order": (lambda v: ops.sort(ops.argsort(v["y"], axis=0), axis=1), 0, M - 1),
+    "last of an order": (lambda v: ops.top_k(ops.argsort(v["y"], axis=0), k=1)[0], 0, M - 1),
+    "an order, moved by a mask": (
+        lambda v: masked(transpose(ops.argsort(v["y"], axis=0), perm=(1, 0)), v["mask"]), 0, M - 1
+    ),
+    "an order, moved by places on another axis": (
+        lambda v: ops.gather(ops.argsort(v["y"], axis=0), ops.argsort(v["ids"], axis=0), axis=1),
+        0, M - 1,
     ),
     "no place, of elements that exist": (
         lambda v: broadcast_to(fixed(0), shape=(N,)), 0, 0
@@ -190,6 +209,10 @@ UNPROVEN: dict[str, tuple[Callable[[Given], Value], Dim, Dim]] = {
         ), 0, 3
     ),
     "largest numbers": (lambda v: ops.top_k(v["ids"], k=1, axis=0)[0], 0, N - 1),
+    "places of large numbers": (lambda v: ops.top_k(ops.clip(v["ids"], 5, 9), k=1)[1], 5, N - 1),
+    "a comparison of sizes": (
+        lambda v: ops.cast(ops.equal(size_of(v["x"], 0), size_of(v["y"], 1)), dtype=int64), 1, 1
+    ),
     "counted down": (lambda v: counted(9, 0, -1), 0, 8),
     "counted by what may be below": (lambda v: counted(0, 9, first_of(v["ids"])), 0, 8),
     "a product of sizes": (
@@ -342,7 +365,9 @@ COLUMNS: dict[str, tuple[Callable[[Given], Any], list[Dim], list[Dim]]] = {
         [N - 1, 7],
     ),
     "a size beside a number": (
-        lambda v: ops.concat(reshape(size_of(v["x"], 0), shape=(1, 1)), np.array([[5]]), axis=1),
+        lambda v: ops.concat(
+            ops.multiply(reshape(size_of(v["x"], 0), shape=(1, 1)), 1), fixed([[5]]), axis=1
+        ),
         [N, 5],
         [N, 5],
     ),
@@ -376,8 +401,18 @@ UNPROVEN_COLUMNS: dict[str, tuple[Callable[[Given], Any], list[tuple[Dim, Dim]]]
         lambda v: ops.concat(fixed([[3, -1]]), fixed([[5, 5]]), axis=0),
         [(3, 3), (-1, -1)],
     ),
-    "not listed": (lambda v: transpose(ops.argsort(v["y"], axis=0), perm=(1, 0)), [(0, 0), (0, 0)]),
-    "an input that is turned": (lambda v: transpose(v["x"], perm=(1, 0)), [(0, 1), (0, 1)]),
+    "an order, which is not listed": (
+        lambda v: transpose(ops.argsort(v["y"], axis=0), perm=(1, 0)),
+        [(0, M - 1), (0, N - 1)],
+    ),
+    "listed, in another shape": (
+        lambda v: reshape(listed := ops.nonzero(v["x"]), shape=(listed.tensor.shape[1], 2)),
+        [(0, N - 1), (0, 4)],
+    ),
+    "an input that is turned": (
+        lambda v: transpose(v["columns"], perm=(1, 0)),
+        [(0, N - 1), (0, 4)],
+    ),
     "cast to fewer bits": (
         lambda v: ops.cast(broadcast_to(fixed([[300, 0]]), shape=(N, 2)), dtype=uint8),
         [(300, 300), (0, 0)],
