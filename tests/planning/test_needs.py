@@ -241,6 +241,7 @@ def test_value_is_seen_as_part_of_another(name: str) -> None:
         ("uint32", "int64", "reshape"),
         ("int16", "uint16", "cast"),
         ("uint16", "int16", "cast"),
+        ("int64", "int64", "reshape"),
         ("int64", "int32", "cast"),
     ],
 )
@@ -346,6 +347,12 @@ def test_one_guard_serves_all_views_of_the_same_elements() -> None:
     assert len(guarded([ids, other], uses[::-1]).entry) == 2
 
 
+def test_row_of_an_input_is_checked_alone() -> None:
+    pairs = ints(2, 3, name="pairs")
+    (guard,) = guarded([pairs], [taken(TABLE, taken(pairs, np.array(1)))]).entry
+    assert guard.view == (("take", 1, 0),)
+
+
 def test_guard_that_may_ask_nothing_serves_no_other() -> None:
     ids, x = ints(1), floats(N)
     repeated = taken(TABLE, broadcast_to(ids, shape=(N,)))
@@ -431,6 +438,15 @@ def test_check_waits_for_values_that_tell_its_sizes() -> None:
     assert found.entry == ()
 
 
+def test_check_waits_for_no_size_that_the_inputs_tell() -> None:
+    x, ids = floats(N, 3), ints(2)
+    table, used = ops.multiply(x, 2.0), computed(ids)
+    uses = [taken(table, used), taken(table, used)]
+    found = guarded([x, ids], uses)
+    assert [need.node for need in found.computed] == [uses[0].node]
+    assert found.boundaries == {used}
+
+
 def test_index_that_tells_its_own_size_is_checked_once() -> None:
     ids = masked(ints(N), "places")
     uses = [taken(TABLE, ids), taken(TABLE, ids)]
@@ -456,18 +472,16 @@ def test_constant_is_kept_for_a_size_that_only_the_run_knows() -> None:
 
 
 def test_node_is_declined_if_nothing_tells_a_size() -> None:
-    (hidden,) = symbols(M)
     ids = ints(2)
     used = computed(ids)
     use = taken(TABLE, used)
-    lost = needed(used, (0, M))
+    lost = needed(used, (M, 3))
     assert guarded([ids], [use], lost).declined == frozenset()
-    named = needed(used, (0, M), node=use.node)
+    named = needed(used, (M, 3), node=use.node)
     found = guarded([ids], [use], named)
     assert found.declined == {use.node}
     # It proves nothing, either.
     assert [need.intervals for need in found.computed] == [FOUR]
-    assert hidden in symbols(M)
     half_told = needed(used, (0, M + N), node=taken(floats(N, 3), used).node)
     assert guarded([ids], [use], half_told).declined == {half_told.node}
 

@@ -417,6 +417,10 @@ UNPROVEN_COLUMNS: dict[str, tuple[Callable[[Given], Any], list[tuple[Dim, Dim]]]
         lambda v: ops.cast(broadcast_to(fixed([[300, 0]]), shape=(N, 2)), dtype=uint8),
         [(300, 300), (0, 0)],
     ),
+    "fewer than were asked for": (
+        lambda v: ops.stack(ops.argsort(v["ids"], axis=0), ops.argsort(v["more"], axis=0), axis=1),
+        [(0, N - 1)] * 3,
+    ),
     "beside any number of others": (
         lambda v: ops.concat(
             broadcast_to(fixed([[3]]), shape=(2, N)), np.array([[5], [5]]), axis=1

@@ -15,13 +15,12 @@ from typing import TypeAlias
 
 from fusewire.ir.dims import (
     Dim,
+    Sym,
     Symbol,
     dim_max,
     is_at_most,
     lone_symbol,
     substitute,
-    symbol,
-    unbacked,
 )
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ops.declare import Trait
@@ -57,7 +56,7 @@ class Prover:
             return True
         # A symbol that is a whole dim is at least 1: otherwise there are no elements.
         lone = [found for dim in shape if (found := lone_symbol(dim)) is not None]
-        self._filled = {found: _symbol(found) + 1 for found in lone}
+        self._filled = {found: Sym({((found, 1),): 1}) + 1 for found in lone}
         for column, (low, high) in enumerate(intervals):
             at = column if len(intervals) > 1 else None
             if not (self._holds(value, (low, False), at) and self._holds(value, (high, True), at)):
@@ -223,10 +222,6 @@ class Prover:
                 return self._holds(part, end, at, depth)
             column -= wide
         return False
-
-
-def _symbol(found: Symbol) -> Dim:
-    return unbacked(found.name) if found.unbacked else symbol(found.name)
 
 
 def _whole(value: Value) -> Range:
