@@ -624,10 +624,13 @@ class Race:
         if known is None:
             self._findings.keep_verdict(trial.candidate, judged, engines)
         blamed = f" Alone, {' and '.join(engines)} is wrong about its part." if engines else ""
+        row, reason = self._rows[name], judged.reason + blamed
+        # What keeps it from being chosen is said first, whatever the verdict.
+        said = f"{row.reason} {reason}".strip() if row.is_barred else reason or row.reason
         self._rows[name] = replace(
-            self._rows[name],
+            row,
             status=judged.status,
-            reason=(judged.reason + blamed) or self._rows[name].reason,
+            reason=said,
             error=judged.error if math.isfinite(judged.error) else None,
             unjudged=judged.unjudged,
             judged_on=judged.sets,

@@ -27,8 +27,9 @@ from fusewire.serve.repository import Repository
 from fusewire.serve.rest import RestApp
 
 _SWITCH_SECONDS = 0.0005
-# Of mallopt, and from which size on a buffer is mapped.
+# Of mallopt: from which size on a buffer is mapped, and how many heaps threads have.
 _MMAP_THRESHOLD, _MAPPED_BYTES = -3, 256 << 10
+_ARENA_MAX, _ARENAS = -8, 2
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,7 @@ def serve(
     # The threads of replicas need the interpreter for moments, several times for each batch. By
     # default each would wait 5 ms for it while the event loop is busy.
     sys.setswitchinterval(_SWITCH_SECONDS)
-    _map_large_buffers()
+    _return_memory()
 
     async def main() -> bool:
         server = InferenceServer(models, config, limits, access)
@@ -220,17 +221,19 @@ def serve(
             _leave()
 
 
-def _map_large_buffers() -> None:
+def _return_memory() -> None:
     """Have glibc give large buffers back to the system when they are released.
 
     It maps each by itself, but not those that are smaller than the largest that was released so
-    far, up to 32 MB: of messages, these would stay with the process.
+    far, up to 32 MB: of messages, these would stay with the process. So would the small ones, in a
+    heap for each thread that reads.
     """
     if sys.platform == "linux":
         # musl has none, and gives them back.
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
             mallopt(_MMAP_THRESHOLD, _MAPPED_BYTES)
+            mallopt(_ARENA_MAX, _ARENAS)
 
 
 def _leave() -> None:
