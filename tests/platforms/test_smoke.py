@@ -10,7 +10,7 @@ import fusewire as fw
 from fusewire.cli.doctor import CHECKS
 from fusewire.contract.backend import Config, Device, Refusal
 from fusewire.dtypes import float32
-from fusewire.errors import IsolationError
+from fusewire.errors import BundleWarning, IsolationError
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.elementwise import add
@@ -48,6 +48,17 @@ def test_first_call_runs_in_a_child_and_is_right() -> None:
     found = contact("none_at_run")
     assert isinstance(found, Contact)
     np.testing.assert_array_equal(found.outputs[0], X + X)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_engine_runs_and_is_saved(engine: str, tmp_path: Path) -> None:
+    program = fw.compile(lambda x: np.tanh(x) + x, X, backend=engine, isolate="never")
+    np.testing.assert_allclose(program(X), np.tanh(X) + X, rtol=1e-6)
+    assert program.why().backend == engine
+    program.save(tmp_path / "plan.fw")
+    with pytest.warns(BundleWarning, match="not signed"):
+        opened = fw.open(tmp_path / "plan.fw")
+        np.testing.assert_array_equal(opened(X), program(X))
 
 
 @pytest.mark.parametrize("fault", ["segv_at_run", "exit_at_run", "raise_at_run"])

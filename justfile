@@ -1,0 +1,43 @@
+# What there is to do here: `just` lists it. Each task uses .venv, which `just setup` makes.
+
+export PATH := justfile_directory() / ".venv/bin:" + env("PATH")
+
+_list:
+    @just --list --unsorted
+
+# Make .venv, with every engine and the tools
+setup:
+    .ci/setup
+
+# Tests after every edit, in under two minutes
+[no-exit-message]
+smoke *ARGS:
+    pytest -m smoke {{ARGS}}
+
+# Tests of what differs from main, or from a commit
+changed BASE="" *ARGS:
+    tests=$(python -m tests.changed {{BASE}}) && { [ -z "$tests" ] || pytest $tests {{ARGS}}; }
+
+# All tests; what fails runs again, and is named if it passes: a machine may be busy
+[no-exit-message]
+full *ARGS:
+    pytest --numprocesses 2 --reruns 1 -rR --durations 40 --durations-min 5 {{ARGS}}
+
+# Style
+lint:
+    ruff check .
+    ruff format --check .
+
+# Types, here and as on the two other systems, which have caches of their own
+types:
+    mypy
+    mypy --platform darwin --cache-dir .mypy_cache/darwin src examples docs
+    mypy --platform win32 --cache-dir .mypy_cache/win32 src examples docs
+
+# The code's size and structure
+house:
+    python benchmarks/house.py
+
+# The documentation as a site, in build/site
+docs:
+    python -m sphinx -q -W --keep-going -c docs . build/site

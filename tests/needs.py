@@ -1,0 +1,141 @@
+"""What tests need beyond NumPy: a mark for each, and a skip where it is not installed.
+
+The marks of a test follow from what its file imports, also by way of other files of tests, and from
+the names of its parameters: nobody writes them. `pytest -m "not torch"` leaves out what needs
+PyTorch; where PyTorch is not installed, the same tests are skipped, and counted.
+"""
+
+import functools
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# The modules that a mark stands for; a test needs the mark if its file imports one of them.
+MARKS = {
+    "browser": ("tests.chromium",),
+    "children": ("fusewire.process", "fusewire.trials", "multiprocessing", "subprocess"),
+    "onnx": ("onnx", "onnxscript"),
+    "onnxruntime": ("onnxruntime", "fusewire.backends.onnxruntime"),
+    "openvino": ("openvino", "fusewire.backends.openvino"),
+    "ray": ("ray", "pyarrow", "fusewire.ray"),
+    "remote": ("cryptography", "obstore"),
+    "server": (
+        "google", "grpc", "prometheus_client", "starlette", "tritonclient", "uvicorn",
+        "fusewire.serve",
+    ),
+    "torch": (
+        "torch", "fusewire.backends.inductor", "fusewire.backends.torch", "fusewire.dynamo",
+    ),
+    "triton": ("triton", "fusewire.backends.triton"),
+    "webgpu": ("wgpu", "fusewire.backends.webgpu"),
+    "xla": ("jax", "jaxlib", "fusewire.backends.xla"),
+}  # fmt: skip
+# The module whose absence means that a mark's tests cannot run here.
+PACKAGES = {
+    "onnx": "onnx", "onnxruntime": "onnxruntime", "openvino": "openvino", "ray": "ray",
+    "remote": "obstore", "server": "starlette", "torch": "torch", "triton": "triton",
+    "webgpu": "wgpu", "xla": "jax",
+}  # fmt: skip
+_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w, ]+))?", re.M)
+_NOT_INSTALLED = re.compile(r"(?:needs the package|No module named) '?(\w+)")
+
+
+def marks_of(file: Path) -> frozenset[str]:
+    """List what the tests of a file need, as far as imports tell."""
+    names = imported_names(file)
+    return frozenset(mark for mark, of in MARKS.items() if any(_is_in(n, of) for n in names))
+
+
+@functools.cache
+def imported_names(file: Path) -> frozenset[str]:
+    """List what a file of tests imports, also by way of other files of tests."""
+    return frozenset(_imported(file, {file}))
+
+
+def missing(error: BaseException | None) -> str | None:
+    """Name the package that an error, or a cause of it, says is not installed; None without one."""
+    while error is not None:
+        found = _NOT_INSTALLED.search(str(error))
+        if found and found[1] in _absent():
+            return found[1]
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _is_in(name: str, packages: Iterable[str]) -> bool:
+    return any(name == package or name.startswith(package + ".") for package in packages)
+
+
+def _imported(file: Path, seen: set[Path]) -> Iterator[str]:
+    for name in _names(file):
+        yield name
+        other = ROOT.joinpath(*name.split(".")).with_suffix(".py")
+        if name.startswith("tests.") and other.exists() and other not in seen:
+            seen.add(other)
+            yield from _imported(other, seen)
+
+
+@functools.cache
+def _names(file: Path) -> frozenset[str]:
+    found = _IMPORT.findall(file.read_text(encoding="utf-8"))
+    members = {f"{name}.{part.strip()}" for name, parts in found for part in parts.split(",")}
+    return frozenset({name for name, _ in found} | members)
+
+
+@functools.cache
+def _absent() -> frozenset[str]:
+    """List what the tests of some mark need and is not installed."""
+    tops = {name.split(".")[0] for of in MARKS.values() for name in of}
+    return frozenset(name for name in tops if find_spec(name) is None)
+
+
+class _File(pytest.Module):
+    """A file of tests, which is skipped if what it imports is not installed."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        try:
+            return list(super().collect())
+        except Exception as error:
+            if package := missing(error):
+                # pytest leaves the half of it that was loaded, which other files would import.
+                sys.modules.pop(".".join(self.path.relative_to(ROOT).with_suffix("").parts), None)
+                pytest.skip(f"{package} is not installed", allow_module_level=True)
+            raise
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
+    module: pytest.Module = _File.from_parent(parent, path=module_path)
+    return module
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    names = set(marks_of(item.path))
+    if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        names |= MARKS.keys() & set(re.split(r"\W", item.callspec.id))
+    for name in names:
+        item.add_marker(name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Iterator[None]:
+    yield from _skipped()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    yield from _skipped()
+
+
+def _skipped() -> Iterator[None]:
+    """Skip a test that fails because what it needs is not installed."""
+    try:
+        return (yield)
+    except Exception as error:
+        if package := missing(error):
+            pytest.skip(f"{package} is not installed")
+        raise
