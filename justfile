@@ -9,10 +9,12 @@ _list:
 setup:
     .ci/setup
 
-# Tests after every edit, in under two minutes
+# Tests after every edit, in under two minutes: without PyTorch, jax and Ray
 [no-exit-message]
 smoke *ARGS:
-    pytest -m smoke {{ARGS}}
+    pytest --numprocesses 2 -m "not (slow or torch or xla or ray or webgpu or triton)" {{ARGS}} \
+        tests/architecture tests/ir tests/rewrite tests/ops tests/frontends \
+        tests/platforms/test_smoke.py
 
 # Tests of what differs from main, or from a commit
 changed BASE="" *ARGS:

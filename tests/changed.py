@@ -17,7 +17,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tests.architecture.source import (
-    PACKAGE, PROJECT, SOURCE, imports_when_run, is_within, modules,
+    PACKAGE,
+    PROJECT,
+    SOURCE,
+    imports_when_run,
+    is_within,
+    modules,
 )  # fmt: skip
 from tests.needs import imported_names
 
@@ -68,7 +73,7 @@ def affected(touched: Iterable[str]) -> set[str]:
     return found
 
 
-def tests_of(files: Iterable[str]) -> list[str]:
+def needed_tests(files: Iterable[str]) -> list[str]:
     """List the files and folders of tests that changed files need."""
     needed, touched, helpers = set[str](), set[str](), set[str]()
     for file in files:
@@ -123,4 +128,4 @@ def _git(*words: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(tests_of(changed_files(next(iter(sys.argv[1:]), None)))))
+    print("\n".join(needed_tests(changed_files(next(iter(sys.argv[1:]), None)))))

@@ -35,13 +35,9 @@ MARKS = {
     "webgpu": ("wgpu", "fusewire.backends.webgpu"),
     "xla": ("jax", "jaxlib", "fusewire.backends.xla"),
 }  # fmt: skip
-# The module whose absence means that a mark's tests cannot run here.
-PACKAGES = {
-    "onnx": "onnx", "onnxruntime": "onnxruntime", "openvino": "openvino", "ray": "ray",
-    "remote": "obstore", "server": "starlette", "torch": "torch", "triton": "triton",
-    "webgpu": "wgpu", "xla": "jax",
-}  # fmt: skip
-_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w, ]+))?", re.M)
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w, ]+))?", re.MULTILINE
+)
 _NOT_INSTALLED = re.compile(r"(?:needs the package|No module named) '?(\w+)")
 
 
@@ -75,7 +71,7 @@ def _imported(file: Path, seen: set[Path]) -> Iterator[str]:
     for name in _names(file):
         yield name
         other = ROOT.joinpath(*name.split(".")).with_suffix(".py")
-        if name.startswith("tests.") and other.exists() and other not in seen:
+        if name.startswith(("tests.", "benchmarks.")) and other.exists() and other not in seen:
             seen.add(other)
             yield from _imported(other, seen)
 

@@ -58,7 +58,7 @@ def test_engine_runs_and_is_saved(engine: str, tmp_path: Path) -> None:
     program.save(tmp_path / "plan.fw")
     with pytest.warns(BundleWarning, match="not signed"):
         opened = fw.open(tmp_path / "plan.fw")
-        np.testing.assert_array_equal(opened(X), program(X))
+    np.testing.assert_array_equal(opened(X), program(X))
 
 
 @pytest.mark.parametrize("fault", ["segv_at_run", "exit_at_run", "raise_at_run"])
