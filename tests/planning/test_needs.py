@@ -342,7 +342,7 @@ def test_first_guard_on_an_input_serves_those_that_ask_for_no_more() -> None:
 
 def test_one_guard_serves_all_views_of_the_same_elements() -> None:
     ids, other = ints(2, 3), ints(2, name="other")
-    uses = [taken(WIDE, ids), taken(TABLE, other), taken(WIDE, turned(ids))]
+    uses = [taken(WIDE, ids), taken(TABLE, other), taken(WIDE, reshape(turned(ids), shape=(6,)))]
     assert len(guarded([ids, other], uses).entry) == 2
     assert len(guarded([ids, other], uses[::-1]).entry) == 2
 
