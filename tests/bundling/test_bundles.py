@@ -392,13 +392,18 @@ def test_header_that_lies_is_refused(tmp_path: Path, key: Path, changes: dict[st
 
 
 def with_options(path: Path, signer: Signer | None, **changes: Any) -> None:
-    """Write a bundle again with other options, with right digests, as whoever forges one can."""
+    """Write a bundle again with other options."""
+    write_again(path, signer, options={**Bundle.open(path).head.about["options"], **changes})
+
+
+def write_again(path: Path, signer: Signer | None, **changes: Any) -> None:
+    """Write a bundle that says something else, with right digests, as whoever forges one can."""
     bundle = Bundle.open(path)
     sections = [
         NewSection(section.name, section.key, bytes(bundle._view(section)))
         for section in bundle.head.sections
     ]
-    about = {**bundle.head.about, "options": {**bundle.head.about["options"], **changes}}
+    about = {**bundle.head.about, **changes}
     header = header_of(about, sections)
     plans = [row["plan"] for row in about["programs"]]
     statement = statement_of(hashlib.sha256(header).hexdigest(), plans)

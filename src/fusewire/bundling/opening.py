@@ -82,7 +82,7 @@ def _program(opened: OpenedBundle) -> Program:
     opened.check_release()
     about, options = opened.about, opened.options
     entries = [opened.plan(number).entry() for number in range(len(about.programs))]
-    names = InputNames(about.name, lambda: [value.name or "" for value in entries[0].inputs])
+    names = InputNames(about.name, lambda: [str(value.name) for value in entries[0].inputs])
     program = Program(
         about.name,
         opened.refuse,

@@ -1,0 +1,232 @@
+"""What a bundle says is checked field by field, and only what its reader allows comes true."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire.bundling.opening import BundleAbout, limited_by, opened_bundle
+from fusewire.errors import (
+    BundleWarning,
+    FormatError,
+    FusewireError,
+    ShapeMismatchError,
+    SignatureError,
+)
+from fusewire.options import BUNDLED
+from fusewire.records.bundles import Bundle
+from fusewire.store.disk import Store
+from fusewire.store.signing import AllowedSigner, Signer, allow
+from fusewire.system.hardware import usable_cores
+from tests.bundling.test_bundles import write_again
+
+WEIGHTS = np.arange(256, dtype=np.float32).reshape(16, 16)
+X = np.ones((4, 16), np.float32)
+SIGNER = Signer.generate()
+
+
+def model(x: Any) -> Any:
+    return x @ WEIGHTS
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSEWIRE_CONFIG", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """A private key whose signatures are believed."""
+    SIGNER.write(tmp_path / "signing.pem")
+    allow(AllowedSigner(SIGNER.id, "me"))
+    return tmp_path / "signing.pem"
+
+
+def saved(path: Path, **how: Any) -> Path:
+    """Save a model that the reference runs, which lies beside it as ``model.onnx``."""
+    file = path.with_name("model.onnx")
+    fw.save_onnx(fw.trace(model, fw.Spec(X.shape, "float32")), file)
+    return saved_program(path, file, X, **how)
+
+
+def saved_program(path: Path, source: Any, *inputs: Any, **how: Any) -> Path:
+    with fw.compile(source, backend="reference") as program:
+        program(*inputs)
+        program.save(path, **how)
+    return path
+
+
+# -- what a header says
+
+OPTIONS = {name: getattr(fw.Options(backend="xla"), name) for name in BUNDLED} | {
+    "backend_config": {}
+}
+ROW = {"plan": "0" * 64, "graph": "graph/0"}
+SOURCE = {"name": "m.onnx", "path": "/m.onnx", "sha256": "0" * 64}
+
+
+def about(**changes: Any) -> dict[str, Any]:
+    return {"name": "m", "options": OPTIONS, "programs": [ROW], "source": None, **changes}
+
+
+def options(**changes: Any) -> dict[str, Any]:
+    return about(options={**OPTIONS, **changes})
+
+
+GOOD: dict[str, dict[str, Any]] = {
+    "no source": about(),
+    "a source": about(source=SOURCE),
+    "as many programs as there may be": about(programs=[ROW] * 4096),
+    "several backends": options(backend=["xla", "openvino"]),
+    "options of a backend": options(backend_config={"sizes": "fitted"}),
+    "of 0.1": about(
+        options={name: x for name, x in OPTIONS.items() if name not in ("accuracy", "nan")}
+    ),
+}
+BAD: dict[str, dict[str, Any]] = {
+    "a name that is a number": about(name=1),
+    "a plan that is a number": about(programs=[ROW, {**ROW, "plan": 1}]),
+    "a source that is a number": about(source={**SOURCE, "path": 1}),
+    "no programs": about(programs=[]),
+    "more programs than there may be": about(programs=[ROW] * 4097),
+    "an option that no bundle has": options(start="measured"),
+    "an option less": about(options={name: x for name, x in OPTIONS.items() if name != "level"}),
+    "options of a backend that are a list": options(backend_config=[]),
+    "a backend that is a number": options(backend=1),
+    "one backend in a list": options(backend=["xla"]),
+    "a backend twice": options(backend=["xla", "xla"]),
+    "a choice among a list": options(backend=["auto", "xla"]),
+    "numbers among backends": options(backend=["xla", 1]),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_header_is_read(name: str) -> None:
+    assert BundleAbout.read(GOOD[name]) is not None
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_header_is_refused_for_one_field(name: str) -> None:
+    assert BundleAbout.read(BAD[name]) is None
+
+
+def test_options_of_anybody_are_limits_below_those_of_the_reader() -> None:
+    def limited(own: Mapping[str, Any], said: Mapping[str, Any]) -> fw.Options:
+        return limited_by(fw.Options(**own), fw.Options(**said))
+
+    cores = usable_cores()
+    # As many as there are in any case is no limit.
+    assert limited({}, {"threads": cores}).threads is None
+    assert limited({}, {"max_crossings": 3}).max_crossings == 3
+    assert limited({"max_crossings": 5}, {"max_crossings": 3}).max_crossings == 3
+    assert limited({"max_crossings": 2}, {"max_crossings": 3}).max_crossings == 2
+    assert limited({"max_crossings": 2}, {}).max_crossings == 2
+    assert limited({"fallback": "allow"}, {"fallback": "error"}).fallback == "error"
+    assert limited({"fallback": "allow"}, {"fallback": "warn"}).fallback == "allow"
+
+
+# -- what is opened
+
+
+def test_inputs_may_be_given_by_name(tmp_path: Path, key: Path) -> None:
+    path = saved(tmp_path / "m.fw", key=key)
+    (name,) = [port.name for port in fw.open(path).inputs]
+    np.testing.assert_array_equal(fw.open(path)(**{name: X}), model(X))
+    with pytest.raises(ShapeMismatchError, match="'q' is not one of them"):
+        fw.open(path)(q=X)
+
+
+def test_inputs_are_cast_if_the_reader_says_so(tmp_path: Path, key: Path) -> None:
+    path = saved(tmp_path / "m.fw", key=key)
+    wide = X.astype(np.float64)
+    np.testing.assert_array_equal(fw.open(path, cast="same_kind")(wide), model(X))
+    with pytest.raises(FusewireError):
+        fw.open(path)(wide)
+
+
+@pytest.mark.parametrize("release", [None, "ranker"])
+def test_pickled_program_is_the_release_that_was_asked_for(
+    release: str | None, tmp_path: Path, key: Path
+) -> None:
+    path = saved(tmp_path / "m.fw", key=key, weights=True, release="ranker", generation=1)
+    pickled = pickle.dumps(fw.open(path, release=release))
+    np.testing.assert_array_equal(pickle.loads(pickled)(X), model(X))
+    write_again(path, None)
+    if release is None:
+        with pytest.warns(BundleWarning, match="not signed"):
+            np.testing.assert_array_equal(pickle.loads(pickled)(X), model(X))
+    else:
+        with pytest.raises(SignatureError, match="as a release of ranker"):
+            pickle.loads(pickled)
+
+
+def test_signer_is_named_believed_or_not(tmp_path: Path) -> None:
+    SIGNER.write(tmp_path / "signing.pem")
+    signed = saved(tmp_path / "m.fw", key=tmp_path / "signing.pem")
+    assert opened_bundle(signed).signer == SIGNER.id
+    assert opened_bundle(signed).doubt
+    assert opened_bundle(saved(tmp_path / "n.fw")).signer == ""
+
+
+def test_weights_are_looked_for_where_they_are(tmp_path: Path, key: Path) -> None:
+    with_weights = opened_bundle(saved(tmp_path / "with.fw", key=key, weights=True))
+    without = opened_bundle(saved(tmp_path / "without.fw", key=key))
+    assert without.file is not None
+    assert without.graph(0).constants
+    (tmp_path / "model.onnx").unlink()
+    assert with_weights.file is None
+    assert with_weights.graph(0).constants
+    # A function has neither weights nor a file.
+    of_function = saved_program(tmp_path / "function.fw", lambda x: x + x, X, key=key)
+    assert opened_bundle(of_function).file is None
+    assert len(opened_bundle(of_function).graph(0).nodes) == 1
+
+
+def test_model_beside_a_bundle_must_be_the_one_it_was_made_of(tmp_path: Path, key: Path) -> None:
+    path = saved(tmp_path / "m.fw", key=key)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "m.fw").write_bytes(path.read_bytes())
+    fw.save_onnx(lambda x: x + 1, other / "model.onnx", (fw.Spec(X.shape, "float32"),))
+    # The right one is where the bundle, which is believed, says.
+    np.testing.assert_array_equal(fw.open(other / "m.fw")(X), model(X))
+    assert len(opened_bundle(other / "m.fw").graph(0).constants) == 1
+    (tmp_path / "model.onnx").unlink()
+    with pytest.raises(FormatError, match="is not beside it"):
+        opened_bundle(other / "m.fw").graph(0)
+
+
+def test_model_that_is_replaced_while_it_is_read_is_refused(
+    tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(tmp_path / "m.fw", key=key)
+    wanted = opened_bundle(path).about.source
+    assert wanted is not None
+    fw.save_onnx(lambda x: x + 1, tmp_path / "model.onnx", (fw.Spec(X.shape, "float32"),))
+    monkeypatch.setattr("fusewire.store.stamps.file_digest", lambda *given: wanted["sha256"])
+    with pytest.raises(FormatError, match="is not beside it"):
+        opened_bundle(path).graph(0)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (lambda bundle: {**ROW, "plan": bundle.head.about["programs"][0]["plan"], "graph": "g"},
+         "has no graph 0"),
+        (lambda bundle: {**bundle.head.about["programs"][0], "plan": "0" * 64}, "has no plan 0"),
+    ],
+)  # fmt: skip
+def test_program_that_is_not_in_the_bundle_is_refused(
+    row: Callable[[Bundle], Any], words: str, tmp_path: Path
+) -> None:
+    path = saved(tmp_path / "m.fw", weights=True)
+    write_again(path, None, programs=[row(Bundle.open(path))])
+    opened = opened_bundle(path)
+    with pytest.raises(FormatError, match=words):
+        (opened.graph(0), opened.plan(0).key)
