@@ -166,6 +166,23 @@ def test_pickled_program_is_the_release_that_was_asked_for(
             pickle.loads(pickled)
 
 
+def test_bundle_is_opened_without_a_store_if_its_reader_wants_none(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(tmp_path / "m.fw")
+    asked: list[Store] = []
+
+    def noted() -> Store:
+        asked.append(store)
+        return store
+
+    monkeypatch.setattr("fusewire.bundling.opening.shared_store", noted)
+    opened_bundle(path, {"cache": False})
+    assert asked == []
+    opened_bundle(path)
+    assert asked == [store]
+
+
 def test_signer_is_named_believed_or_not(tmp_path: Path) -> None:
     SIGNER.write(tmp_path / "signing.pem")
     signed = saved(tmp_path / "m.fw", key=tmp_path / "signing.pem")

@@ -91,14 +91,15 @@ def _program(opened: OpenedBundle) -> Program:
         casts=options.cast == "same_kind",
         compares=False,
     )
-    asked = () if opened.release is None else (opened.release,)
+    asked = (opened.release,)
     program.origin = Origin(opened.bundle.path, asked, options, open_again, save)
     return program
 
 
 def open_again(path: Any, example: tuple[Any, ...], options: Options) -> Program:
-    """Open the bundle of a program that was pickled or forked; ``example`` may have a release."""
-    return open(path, release=example[0] if example else None, **_given(options))
+    """Open the bundle of a program that was pickled or forked; ``example`` is its release."""
+    (release,) = example
+    return open(path, release=release, **_given(options))
 
 
 def open_copies(
