@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
+import sys
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,7 @@ import pytest
 
 import fusewire as fw
 from fusewire.bundling.opening import BundleAbout, limited_by, opened_bundle
+from fusewire.contract.backend import BackendInfo
 from fusewire.errors import (
     BundleWarning,
     FormatError,
@@ -21,6 +26,7 @@ from fusewire.errors import (
 )
 from fusewire.options import BUNDLED
 from fusewire.records.bundles import Bundle
+from fusewire.records.plans import SavedTarget
 from fusewire.store.disk import Store
 from fusewire.store.signing import AllowedSigner, Signer, allow
 from fusewire.system.hardware import usable_cores
@@ -219,6 +225,26 @@ def test_model_beside_a_bundle_must_be_the_one_it_was_made_of(tmp_path: Path, ke
         opened_bundle(other / "m.fw").graph(0)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="has no named pipes of this kind")
+def test_pipe_in_the_place_of_a_model_is_not_read(tmp_path: Path, key: Path) -> None:
+    """Nobody may ever write to it."""
+    path = saved(tmp_path / "m.fw", key=key)
+    (tmp_path / "model.onnx").unlink()
+    os.mkfifo(tmp_path / "model.onnx")
+
+    def waits(*given: Any) -> None:
+        raise AssertionError("it was opened")
+
+    before = signal.signal(signal.SIGALRM, waits)
+    signal.alarm(10)
+    try:
+        with pytest.raises(FormatError, match="is not beside it"):
+            opened_bundle(path).graph(0)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_model_that_is_replaced_while_it_is_read_is_refused(
     tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,12 +257,73 @@ def test_model_that_is_replaced_while_it_is_read_is_refused(
         opened_bundle(path).graph(0)
 
 
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have keys say that this is another machine."""
+    fields = (("processor", "other"),)
+    monkeypatch.setattr("fusewire.records.keys.host_fields", lambda: fields)
+
+
+def test_engine_without_its_packages_is_named(
+    tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(tmp_path / "m.fw", key=key)
+    elsewhere(monkeypatch)
+    with monkeypatch.context() as patched:
+        patched.setattr(BackendInfo, "is_installed", False)
+        with pytest.warns(BundleWarning, match="reference is not installed here"):
+            fw.open(path)
+    # The processor is not among what the reference depends on.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(fw.open(path)(X), model(X))
+
+
+def test_options_of_an_engine_do_not_differ_by_themselves(
+    tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the first engine is told of them; the fallback never is."""
+    path = tmp_path / "m.fw"
+    options: Any = {"backend_config": {"spinning": False}}
+    with fw.compile(model, backend="onnxruntime", **options) as program:
+        program(X)
+        program.save(path, key=key, weights=True)
+    elsewhere(monkeypatch)
+    monkeypatch.setattr("fusewire.backends.onnxruntime.engine.processor", lambda: "other")
+    with pytest.warns(BundleWarning) as caught:
+        fw.open(path)
+    assert "as data: the processor is another one here. " in str(caught[0].message)
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "reference"])
+def test_variables_that_engines_read_are_compared(
+    name: str, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.fw"
+    with fw.compile(model, backend="onnxruntime") as program:
+        program(X)
+        program.save(path, key=key, weights=True)
+
+    def is_same(target: SavedTarget) -> bool:
+        return name not in target.reference
+
+    monkeypatch.setattr(SavedTarget, "is_same_environment", property(is_same))
+    with pytest.warns(BundleWarning, match="variables that its engine reads differ"):
+        fw.open(path)
+
+
+def other_key(bundle: Bundle) -> str:
+    """What is in a bundle beside its plan."""
+    return next(key.digest for key in bundle.keys if key.kind != "plan")
+
+
 @pytest.mark.parametrize(
     ("row", "words"),
     [
         (lambda bundle: {**ROW, "plan": bundle.head.about["programs"][0]["plan"], "graph": "g"},
          "has no graph 0"),
         (lambda bundle: {**bundle.head.about["programs"][0], "plan": "0" * 64}, "has no plan 0"),
+        (lambda bundle: {**bundle.head.about["programs"][0], "plan": other_key(bundle)},
+         "has no plan 0"),
     ],
 )  # fmt: skip
 def test_program_that_is_not_in_the_bundle_is_refused(
