@@ -8,7 +8,9 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -308,6 +310,31 @@ def test_variables_that_engines_read_are_compared(
 
     monkeypatch.setattr(SavedTarget, "is_same_environment", property(is_same))
     with pytest.warns(BundleWarning, match="variables that its engine reads differ"):
+        fw.open(path)
+
+
+@pytest.mark.parametrize("change", ["one", "other", "more", "fewer"])
+def test_plan_names_backends_of_ours_alone(
+    change: str, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The class of a backend is imported by its name."""
+    path = tmp_path / "m.fw"
+    with fw.compile(model, backend="onnxruntime") as program:
+        program(X)
+        program.save(path, key=key, weights=True)
+    said = opened_bundle(path).plan(0).saved
+    targets = dict(said.targets)
+    first, second = sorted(targets)
+    if change in ("one", "other"):
+        name = first if change == "one" else second
+        targets[name] = replace(targets[name], reference="elsewhere:Backend")
+    elif change == "more":
+        targets["more"] = targets[first]
+    else:
+        del targets[second]
+    forged = SimpleNamespace(saved=replace(said, targets=targets))
+    monkeypatch.setattr("fusewire.bundling.opening.Recalled", lambda *given: forged)
+    with pytest.raises(FormatError, match="uses unknown backends"):
         fw.open(path)
 
 
