@@ -526,7 +526,8 @@ class Tracer:
         threading.settrace(None)
         if not report.passed:
             return
-        for code in self._called:
+        # Threads of the test may go on.
+        for code in self._called.copy():
             if code.co_filename.startswith(self._source):
                 place = f"{code.co_filename[len(self._source) + 1 :]}:{code.co_firstlineno}"
                 self.callers[place].append((round(report.duration, 3), report.nodeid))
