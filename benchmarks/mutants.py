@@ -67,7 +67,7 @@ GATE: Mapping[str, tuple[str, ...]] = {
     "store/signing.py": ("store/test_signing.py",),
     "serve/datatypes.py": ("serve/test_datatypes.py",),
     "serve/rest.py": ("serve/test_rest.py",),
-    "bundling/opening.py": ("bundling/test_opening.py", "bundling/test_bundles.py"),
+    "bundling/opening.py": ("bundling/test_opening.py",),
     "planning/proof.py": ("planning/test_proof.py",),
     "planning/guards.py": ("planning/test_needs.py",),
     "runtime/guards.py": ("runtime/test_guards.py",),

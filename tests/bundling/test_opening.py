@@ -27,8 +27,10 @@ from fusewire.errors import (
     SignatureError,
 )
 from fusewire.options import BUNDLED
+from fusewire.planning.candidates import plan_choice
 from fusewire.records.bundles import Bundle
 from fusewire.records.plans import SavedTarget
+from fusewire.records.recall import Recalled
 from fusewire.store.disk import Store
 from fusewire.store.signing import AllowedSigner, Signer, allow
 from fusewire.system.hardware import usable_cores
@@ -361,3 +363,54 @@ def test_program_that_is_not_in_the_bundle_is_refused(
     opened = opened_bundle(path)
     with pytest.raises(FormatError, match=words):
         (opened.graph(0), opened.plan(0).key)
+
+
+@pytest.mark.parametrize(
+    ("form", "has_weights", "explained"),
+    [
+        ("file", False, "file"),
+        # The file is not asked for: what a call needs is in the bundle.
+        ("file", True, "native"),
+        ("expanded", True, "expanded"),
+        ("native", False, "native"),
+    ],
+)
+@pytest.mark.parametrize("fallback", ["error", "allow"])
+def test_plan_is_explained_in_the_form_that_was_chosen(
+    form: Any,
+    has_weights: bool,
+    explained: str,
+    fallback: Any,
+    tmp_path: Path,
+    key: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = saved(tmp_path / "m.fw", key=key, weights=has_weights)
+    said = opened_bundle(path).plan(0).saved
+    chosen = replace(said, choice=replace(said.choice, form=form))
+    monkeypatch.setattr(Recalled, "saved", property(lambda recalled: chosen))
+    found: list[tuple[str, bool, bool]] = []
+
+    def noted(
+        choice: Any, graph: Any, targets: Any, last: Any, may_fall_back: bool, file: Any
+    ) -> Any:
+        found.append((choice.form, may_fall_back, file is not None))
+        native = replace(choice, form="native")
+        return plan_choice(native, graph, targets, last, may_fall_back, file)
+
+    monkeypatch.setattr("fusewire.planning.candidates.plan_choice", noted)
+    fw.open(path, fallback=fallback).why()
+    assert found[0] == (explained, fallback != "error", not has_weights)
+
+
+def test_what_was_compiled_and_judged_here_is_recalled(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.fw", weights=True)
+    with pytest.warns(BundleWarning, match="not signed"):
+        program = fw.open(path)
+    with program:
+        for _ in range(2):
+            np.testing.assert_array_equal(program(X), model(X))
+        program.wait(30)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(fw.open(path)(X), model(X))
