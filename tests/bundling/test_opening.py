@@ -31,6 +31,7 @@ from fusewire.planning.candidates import plan_choice
 from fusewire.records.bundles import Bundle
 from fusewire.records.plans import SavedTarget
 from fusewire.records.recall import Recalled
+from fusewire.registry import REGISTRY
 from fusewire.store.disk import Store
 from fusewire.store.signing import AllowedSigner, Signer, allow
 from fusewire.system.hardware import usable_cores
@@ -267,13 +268,17 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fusewire.records.keys.host_fields", lambda: fields)
 
 
+@pytest.mark.parametrize("is_known", [True, False])
 def test_engine_without_its_packages_is_named(
-    tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+    is_known: bool, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = saved(tmp_path / "m.fw", key=key)
     elsewhere(monkeypatch)
     with monkeypatch.context() as patched:
-        patched.setattr(BackendInfo, "is_installed", False)
+        if is_known:
+            patched.setattr(BackendInfo, "is_installed", False)
+        else:
+            patched.setattr(REGISTRY.backends, "names", tuple)
         with pytest.warns(BundleWarning, match="reference is not installed here"):
             fw.open(path)
     # The processor is not among what the reference depends on.
