@@ -166,8 +166,8 @@ class Prover:
             return None
         names = itertools.chain(op.parameters[0], itertools.repeat(""))
         hidden = (*op.index_operands, "mask", "condition")
-        pairs = zip(names, node.operands, strict=False)
-        return [part for name, part in pairs if name not in hidden]
+        pairs = zip(names, node.inputs, strict=False)
+        return [part for name, part in pairs if part is not None and name not in hidden]
 
     def _sum_holds(self, node: Node, value: Value, end: _End, depth: int) -> bool:
         """Move a number of known range to the other side, where nothing can overflow."""
