@@ -111,7 +111,8 @@ class Prover:
         return is_at_most(number, limit) if is_upper else is_at_most(limit, number)
 
     def _holds(self, value: Value, end: _End, column: int | None, depth: int = 0) -> bool:
-        if not value.tensor.dtype.is_integer:
+        # Ops of a package may move other values than tensors.
+        if whole_range(value) is None:
             return False
         if column is not None and value.constant is not None:
             part = value.constant.array[..., column]
