@@ -15,6 +15,7 @@ import numpy as np
 
 from fusewire.dtypes import bool_, float32, int64, uint8
 from fusewire.ir.graph import Node, Value
+from fusewire.ir.types import TensorType
 from fusewire.onnx.ops.sorting import places_in_order
 from fusewire.onnx.ops.write_table import WRITERS
 from fusewire.onnx.ops.writing import attrs_of, choose, compare, either, number, operand, widened
@@ -47,7 +48,9 @@ def _pooled(e: Emitter, node: Node, x: Ref, pooled: Ref) -> list[Ref]:
     """Find where a window has any NaN by the largest of flags: those are not laid out anew."""
     flags = e.cast(e("IsNaN", x, dtype=bool_), uint8)
     if node.op == "max_pool":
-        flags = _one(WRITERS[node.op](e, node, flags))
+        given, made = (TensorType(uint8, v.tensor.shape) for v in (*node.operands, *node.outputs))
+        of_flags = Node(node.op, [Value(given)], node.attrs, [made])
+        flags = _one(WRITERS[node.op](e, of_flags, flags))
     else:
         axes = range(2, operand(node, 0).tensor.rank)
         flags = e("ReduceMax", flags, e.integers(*axes), keepdims=1)
