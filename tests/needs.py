@@ -25,8 +25,8 @@ MARKS = {
     "ray": ("ray", "pyarrow", "fusewire.ray"),
     "remote": ("cryptography", "obstore"),
     "server": (
-        "google", "grpc", "prometheus_client", "starlette", "tritonclient", "uvicorn",
-        "fusewire.serve",
+        "google", "grpc", "httptools", "orjson", "prometheus_client", "starlette", "tritonclient",
+        "uvicorn", "uvloop", "fusewire.serve",
     ),
     "torch": (
         "torch", "fusewire.backends.inductor", "fusewire.backends.torch", "fusewire.dynamo",
