@@ -70,8 +70,9 @@ class Guard:
     def is_changed(self, sizes: Sizes) -> bool:
         """Tell whether a cast in the view may change a number that lies in the intervals."""
         rooms = [dtype(step[1]).range for step in self.view if step[0] == "cast"]
-        ends = self.ends(sizes)
-        return any(low < room[0] or high > room[1] for room in rooms for low, high in ends)
+        return any(
+            low < room[0] or high > room[1] for room in rooms for low, high in self.ends(sizes)
+        )
 
     def check(self, value: Held, sizes: Sizes) -> None:
         """Raise CheckError if an element is outside."""
@@ -109,8 +110,10 @@ class Checks:
             if not _is_within(to_host(values[place]), low, high):
                 self._check_each(values, key)
                 break
-        for guard in tests[1]:
-            guard.check(values[guard.place], self._bound(key))
+        if tests[1]:
+            sizes = self._bound(key)
+            for guard in tests[1]:
+                guard.check(values[guard.place], sizes)
         if start is not None:
             EVENTS.note("check", "indices and lengths", start, perf_counter())
 
