@@ -136,13 +136,6 @@ def _sampled(e: Emitter, node: Node, x: Ref, grid: Ref) -> list[Ref]:
     return [_chosen(e, e("Unsqueeze", flags, e.integers(1)), number(e, np.nan, x), own)]
 
 
-def _last(_: Emitter, __: Node, *operands: Ref | None) -> Ref:
-    """Take what was computed outside."""
-    last = operands[-1]
-    assert last is not None
-    return last
-
-
 def _expanded(e: Emitter, node: Node, *operands: Ref | None) -> list[Ref]:
     """Compute what the node is composed of."""
     expansion = get_op(node.op).expansion(node)
@@ -201,9 +194,11 @@ def _mended(op: str, e: Emitter, node: Node, *operands: Ref | None) -> Ref | Seq
     if exact is _pooled:
         # In a branch, the engine would lay the pool out anew by steps with names that it gives
         # outside, too, and not load the model (1.31.1).
-        pooled = write(e, node, *operands)
-        operands = (*operands, _one(pooled))
-        write = _last
+        (x,) = operands
+        assert x is not None
+        pooled = _one(write(e, node, x))
+        mended = partial(_pooled, node=node, x=x, pooled=pooled)
+        return either(e, node, broken, mended, lambda _: [pooled])
 
     def own(inner: Emitter) -> Sequence[Ref]:
         found = write(inner, node, *operands)
