@@ -23,7 +23,7 @@ from tests.architecture.source import (
     imports_when_run,
     is_within,
     modules,
-)  # fmt: skip
+)
 from tests.needs import imported_names
 
 TESTS = PROJECT / "tests"

@@ -50,28 +50,16 @@ from fusewire.records.plans import Choice
 from fusewire.runtime.program import Program
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
-from fusewire.store.signing import AllowedSigner, AllowedSigners, Signer, allow
+from fusewire.store.signing import AllowedSigner, AllowedSigners, Signer
+from tests.bundling.conftest import SIGNER
 
 WEIGHTS = np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32)
 X = np.random.default_rng(1).normal(size=(4, 16)).astype(np.float32)
-SIGNER = Signer.generate()
+pytestmark = pytest.mark.usefixtures("own_folders")
 
 
 def model(x: Any) -> Any:
     return np.tanh(x @ WEIGHTS) @ WEIGHTS
-
-
-@pytest.fixture(autouse=True)
-def _own_folders(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FUSEWIRE_CONFIG", str(tmp_path / "config"))
-
-
-@pytest.fixture
-def key(tmp_path: Path) -> Path:
-    """A private key whose signatures are believed."""
-    SIGNER.write(tmp_path / "signing.pem")
-    allow(AllowedSigner(SIGNER.id, "me"))
-    return tmp_path / "signing.pem"
 
 
 def saved(path: Path, engine: str = "onnxruntime", **how: Any) -> Any:

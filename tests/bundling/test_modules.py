@@ -8,15 +8,10 @@ import pytest
 
 import fusewire as fw
 from fusewire.errors import FormatError, GraphError
-from fusewire.store.disk import Store
 
 torch: Any = pytest.importorskip("torch")
 X = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def _own_folders(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FUSEWIRE_CONFIG", str(tmp_path / "config"))
+pytestmark = pytest.mark.usefixtures("own_folders")
 
 
 @pytest.fixture

@@ -33,30 +33,17 @@ from fusewire.records.plans import SavedTarget
 from fusewire.records.recall import Recalled
 from fusewire.registry import REGISTRY
 from fusewire.store.disk import Store
-from fusewire.store.signing import AllowedSigner, Signer, allow
 from fusewire.system.hardware import usable_cores
+from tests.bundling.conftest import SIGNER
 from tests.bundling.test_bundles import write_again
 
 WEIGHTS = np.arange(256, dtype=np.float32).reshape(16, 16)
 X = np.ones((4, 16), np.float32)
-SIGNER = Signer.generate()
+pytestmark = pytest.mark.usefixtures("own_folders")
 
 
 def model(x: Any) -> Any:
     return x @ WEIGHTS
-
-
-@pytest.fixture(autouse=True)
-def _own_folders(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FUSEWIRE_CONFIG", str(tmp_path / "config"))
-
-
-@pytest.fixture
-def key(tmp_path: Path) -> Path:
-    """A private key whose signatures are believed."""
-    SIGNER.write(tmp_path / "signing.pem")
-    allow(AllowedSigner(SIGNER.id, "me"))
-    return tmp_path / "signing.pem"
 
 
 def saved(path: Path, **how: Any) -> Path:
@@ -66,8 +53,10 @@ def saved(path: Path, **how: Any) -> Path:
     return saved_program(path, file, X, **how)
 
 
-def saved_program(path: Path, source: Any, *inputs: Any, **how: Any) -> Path:
-    with fw.compile(source, backend="reference") as program:
+def saved_program(
+    path: Path, source: Any, *inputs: Any, backend: str = "reference", **how: Any
+) -> Path:
+    with fw.compile(source, backend=backend) as program:
         program(*inputs)
         program.save(path, **how)
     return path
@@ -308,9 +297,7 @@ def test_variables_that_engines_read_are_compared(
     name: str, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "m.fw"
-    with fw.compile(model, backend="onnxruntime") as program:
-        program(X)
-        program.save(path, key=key, weights=True)
+    saved_program(path, model, X, backend="onnxruntime", key=key, weights=True)
 
     def is_same(target: SavedTarget) -> bool:
         return name not in target.reference
@@ -326,9 +313,7 @@ def test_plan_names_backends_of_ours_alone(
 ) -> None:
     """The class of a backend is imported by its name."""
     path = tmp_path / "m.fw"
-    with fw.compile(model, backend="onnxruntime") as program:
-        program(X)
-        program.save(path, key=key, weights=True)
+    saved_program(path, model, X, backend="onnxruntime", key=key, weights=True)
     said = opened_bundle(path).plan(0).saved
     targets = dict(said.targets)
     first, second = sorted(targets)

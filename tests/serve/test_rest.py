@@ -107,6 +107,11 @@ class Service:
     def start(self, exchange: Exchange) -> asyncio.Task[Exchange]:
         return asyncio.create_task(self.ask(exchange))
 
+    async def has_waiting(self, count: int) -> None:
+        """Go on once so many requests wait for a batch."""
+        while self.generation.batcher.waiting != count:
+            await asyncio.sleep(0)
+
     @property
     def generation(self) -> Generation:
         return self.repository.ready(self.model)
@@ -646,8 +651,7 @@ def test_client_that_leaves_is_not_answered(numbers: Path, monkeypatch: pytest.M
     async def use(service: Service) -> None:
         leaving, staying, last = (Exchange(listed(ROWS[:1])) for _ in range(3))
         tasks = [service.start(leaving), service.start(staying)]
-        while service.generation.batcher.waiting != 2:
-            await asyncio.sleep(0)
+        await service.has_waiting(2)
         await asyncio.sleep(0.01)
         tasks.append(service.start(last))
         leaving.left.set()
@@ -669,8 +673,7 @@ def test_what_a_client_sends_too_much_ends_nothing(
     async def use(service: Service) -> None:
         sending = Exchange(listed(ROWS[:1]))
         task = service.start(sending)
-        while not service.generation.batcher.waiting:
-            await asyncio.sleep(0)
+        await service.has_waiting(1)
         sending.pieces.append(b"more")
         await asyncio.sleep(0.01)
         await service.ask(Exchange(listed(ROWS[:1])))
@@ -708,8 +711,7 @@ def test_server_that_ends_a_request_is_not_held_up(numbers: Path) -> None:
     async def use(service: Service) -> None:
         exchange = Exchange(listed(ROWS[:1]))
         task = service.start(exchange)
-        while not service.generation.batcher.waiting:
-            await asyncio.sleep(0)
+        await service.has_waiting(1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
