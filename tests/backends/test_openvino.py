@@ -16,6 +16,7 @@ import fusewire as fw
 from fusewire.contract.backend import Refusal
 from fusewire.contract.region import build, first_device
 from fusewire.dtypes import float32
+from fusewire.errors import RefusedError
 from fusewire.ir.dims import symbol, unbacked
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
@@ -396,7 +397,50 @@ def test_dividend_that_is_constant_is_divided() -> None:
     functions: list[Callable[[Any], Any]] = [
         lambda x: x * (np.float32(2) / np.max(x, axis=(1, 2), keepdims=True)),
         lambda x: np.arange(1, 5, dtype=np.float32) / np.sum(x, axis=2, keepdims=True),
+        lambda x: np.arange(4, dtype=np.float32) / np.sum(x, axis=2, keepdims=True),
+        lambda x: np.max(x, axis=(1, 2), keepdims=True) / np.float32(2e-38),
     ]
     for function in functions:
         program = fw.compile(function, x, backend="openvino", fallback="error")
         np.testing.assert_allclose(program(x), function(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [4, "n"])
+def test_constants_are_divided_by_numbers_without_a_finite_reciprocal(rows: int | str) -> None:
+    x = np.array([[1e-40, -2e-39], [0, 2], [3e38, np.inf], [-np.inf, np.nan]], np.float32)
+    small = np.array([[1e-5], [0], [np.nan], [0.5], [-0.0], [1]], np.float32)[:, None]
+    functions: list[Callable[[Any], Any]] = [
+        lambda x: np.float32(1e-5) / x,
+        lambda x: small / x,
+        lambda x: np.float32(0.5) / np.max(x, axis=1, keepdims=True),
+    ]
+    for function in functions:
+        program = fw.compile(
+            function, fw.Spec((rows, 2), "float32"), backend=NAME, fallback="error"
+        )
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(program(x), function(x), rtol=1e-6)
+
+
+def test_quotients_of_constants_that_the_engine_takes_for_zero_are_refused() -> None:
+    x, tiny = np.array([1e-40, -2e-39, 0, 2, np.nan], np.float32), np.float32(1e-40)
+    functions: list[Callable[[Any], Any]] = [lambda x: x / tiny, lambda x: tiny / x]
+    for function in functions:
+        with pytest.raises(RefusedError, match=r"takes constants between -1\.2e-38"):
+            fw.compile(function, x, backend=NAME, fallback="error")
+        program = fw.compile(function, x, backend=NAME, fallback="allow")
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(program(x), function(x), rtol=1e-6)
+
+
+def test_angles_and_complex_numbers_have_quotients_of_tiny_numbers() -> None:
+    x = np.array([1e-40, -2e-39, 3e-39, 2], np.float32)
+    z = (x + 2j * x[::-1].copy()).astype(np.complex64)
+    functions: list[tuple[Callable[[Any], Any], Any]] = [
+        (lambda x: np.arctan2(x, x[::-1]), x),
+        (lambda x: np.arctan2(x, x), x),
+        (np.abs, z * np.float32(1e-3)),
+    ]
+    for function, given in functions:
+        program = fw.compile(function, given, backend="openvino", fallback="error")
+        np.testing.assert_allclose(program(given), function(given), rtol=1e-5)

@@ -21,7 +21,7 @@ from fusewire.backends.openvino.lowering.entry import (
     rank_of,
     select,
 )
-from fusewire.backends.openvino.lowering.floats import atan2, exp, maximum, minimum
+from fusewire.backends.openvino.lowering.floats import atan2, exp, maximum, minimum, quotient
 from fusewire.backends.openvino.lowering.movement import attr
 from fusewire.backends.openvino.lowering.padding import filled
 from fusewire.ir.dims import Dim, floordiv
@@ -51,12 +51,12 @@ def _quotient(x: Pair, y: Pair) -> Pair:
     (a, b), (c, d) = x, y
     flat = ops.less_equal(ops.abs(d), ops.abs(c))
     long, short = select(flat, c, d), select(flat, d, c)
-    ratio = ops.divide(short, long)
+    ratio = quotient(short, long)
     below = ops.add(long, ops.multiply(short, ratio))
     first, second = select(flat, a, b), select(flat, b, a)
-    real = ops.divide(ops.add(first, ops.multiply(second, ratio)), below)
+    real = quotient(ops.add(first, ops.multiply(second, ratio)), below)
     crossed = ops.subtract(second, ops.multiply(first, ratio))
-    imaginary = ops.divide(select(flat, crossed, ops.negative(crossed)), below)
+    imaginary = quotient(select(flat, crossed, ops.negative(crossed)), below)
     return real, imaginary
 
 
@@ -67,7 +67,7 @@ def _reciprocal(x: Pair) -> Pair:
 def _absolute(x: Pair) -> Ov:
     sizes = ops.abs(x[0]), ops.abs(x[1])
     long, short = maximum(*sizes), minimum(*sizes)
-    ratio = ops.divide(short, long)
+    ratio = quotient(short, long)
     slanted = ops.multiply(long, ops.sqrt(ops.add(ops.multiply(ratio, ratio), number(1.0, long))))
     infinite = ops.logical_or(ops.is_inf(x[0]), ops.is_inf(x[1]))
     flat = ops.logical_or(ops.equal(long, number(0.0, long)), infinite)

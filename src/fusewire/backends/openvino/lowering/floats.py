@@ -19,6 +19,7 @@ from fusewire.backends.openvino.lowering.entry import (
     select,
     type_name,
 )
+from fusewire.ir.graph import Node
 
 # erf(x) / x as a polynomial in x * x, for abs(x) < 1: 2 / sqrt(pi) times (-1)^n / (n! (2n + 1)).
 _ERF = tuple(
@@ -96,7 +97,7 @@ def atan2(y: Ov, x: Ov) -> Ov:
     """Take the angle of a point in all four quadrants."""
     both = ops.logical_and(ops.is_inf(x), ops.is_inf(y))
     none = ops.logical_and(ops.equal(x, number(0.0, x)), ops.equal(y, number(0.0, y)))
-    slope = ops.divide(select(both, ops.sign(y), y), select(both, ops.sign(x), x))
+    slope = quotient(select(both, ops.sign(y), y), select(both, ops.sign(x), x))
     down = is_negative(y)
     left = is_negative(x)
     sign = select(down, number(-1.0, y), number(1.0, y))
@@ -112,17 +113,33 @@ def reciprocal(x: Ov) -> Ov:
     return ops.divide(number(1.0, x), x)
 
 
-def _quotient(x: Ov, y: Ov) -> Ov:
+def quotient(x: Ov, y: Ov) -> Ov:
     """Divide; a number that is no constant not by its reciprocal, which is infinite for 1e-40.
 
-    That is what the engine makes of it otherwise, and takes no less time (2026.4.1). It may still
-    do so for a constant dividend: kept as it is, such a division that follows a reduction has its
-    operands exchanged.
+    That is what the engine makes of it otherwise, and takes no less time (2026.4.1). A constant
+    dividend is chosen while it runs, and always the same: of a division that is kept as it is and
+    follows a reduction, the engine would exchange the operands.
     """
-    node = ops.divide(x, y)
-    if not _is_constant(y) and not _is_constant(x):
-        node.get_rt_info()["nonconvertable_divide_0"] = True
+    if _is_constant(y) or (_is_constant(x) and not _may_be_below_one(x)):
+        # Of a dividend of one or more the quotient is infinite where the reciprocal is.
+        return ops.divide(x, y)
+    node = ops.divide(select(ops.is_nan(y), y, x) if _is_constant(x) else x, y)
+    node.get_rt_info()["nonconvertable_divide_0"] = True
     return node
+
+
+def _refuses_quotient(node: Node) -> str | None:
+    """Refuse the constants that the engine takes for 0 where sizes are open (2026.4.1)."""
+    for value in node.operands:
+        if value.constant is None or not value.tensor.dtype.is_float:
+            continue
+        size = np.abs(np.asarray(value.constant.array, np.float32))
+        if np.any((size > 0) & (size < np.finfo(np.float32).tiny)):
+            return (
+                "OpenVINO takes constants between -1.2e-38 and 1.2e-38 for 0, and divide has one. "
+                "Run it elsewhere."
+            )
+    return None
 
 
 def _is_constant(x: Ov) -> bool:
@@ -138,6 +155,13 @@ def _is_constant(x: Ov) -> bool:
         above += [node for name, node in operands.items() if name not in seen]
         seen |= operands.keys()
     return True
+
+
+def _may_be_below_one(x: Ov) -> bool:
+    """Tell whether a constant may have such elements; nothing is known of one that is computed."""
+    node = _node(x)
+    is_known = node.get_type_name() == "Constant"
+    return not is_known or bool(np.any(np.abs(np.asarray(node.data)) < 1))
 
 
 def _rounded(x: Ov, bits: int, least: int) -> Ov:
@@ -196,10 +220,13 @@ COMPOSED: dict[str, Callable[..., Ov]] = {
     "round": lambda x: ops.round(x, "half_to_even"),
     "exp": exp,
     "reciprocal": reciprocal,
-    "divide": _quotient,
     "expm1": _expm1,
     "erf": _erf,
     # The logarithm of complex numbers needs it too, on nodes of the engine.
     "atan2": atan2,
 }
-TABLE: Table = {**NATIVE, **{name: Entry(elementwise(of)) for name, of in COMPOSED.items()}}
+TABLE: Table = {
+    **NATIVE,
+    **{name: Entry(elementwise(of)) for name, of in COMPOSED.items()},
+    "divide": Entry(elementwise(quotient), refuses=_refuses_quotient),
+}
