@@ -30,8 +30,8 @@ from fusewire.ops.elementwise import add, multiply, negative, square
 from fusewire.ops.interpret import interpret
 from fusewire.ops.movement import reshape
 from fusewire.ops.normalization import layer_norm, rms_norm
-from fusewire.ops.reduction import reduce_mean
 from fusewire.ops.slicing import slice_axis
+from fusewire.ops.statistics import reduce_mean
 from fusewire.ops.subgraph import subgraph
 from fusewire.ops.table import all_ops
 from fusewire.testing.conformance import first_cases, value_problems

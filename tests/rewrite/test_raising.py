@@ -18,12 +18,14 @@ from fusewire.ops import elementwise as e
 from fusewire.ops.channels import instance_norm
 from fusewire.ops.contraction import matmul
 from fusewire.ops.conversion import cast
+from fusewire.ops.elementwise import clip
 from fusewire.ops.interpret import interpret
-from fusewire.ops.logic import clip, isnan, where
+from fusewire.ops.logic import isnan, where
 from fusewire.ops.movement import broadcast_to, concat, reshape, transpose
 from fusewire.ops.normalization import layer_norm, softmax
-from fusewire.ops.reduction import reduce_max, reduce_mean, reduce_sum
+from fusewire.ops.reduction import reduce_max, reduce_sum
 from fusewire.ops.slicing import slice_axis, split
+from fusewire.ops.statistics import reduce_mean
 from fusewire.ops.transformer import attention
 from fusewire.rewrite.engine import simplify
 from fusewire.rewrite.pipeline import RULES, run_pipeline

@@ -11,9 +11,17 @@ from fusewire.ops.control import cond, scan, while_
 from fusewire.ops.conversion import cast
 from fusewire.ops.creation import iota
 from fusewire.ops.dynamic import dynamic_reshape
-from fusewire.ops.elementwise import add, floor_divide, maximum, multiply, remainder, subtract
+from fusewire.ops.elementwise import (
+    add,
+    clip,
+    floor_divide,
+    maximum,
+    multiply,
+    remainder,
+    subtract,
+)
 from fusewire.ops.indexing import gather
-from fusewire.ops.logic import clip, equal, less
+from fusewire.ops.logic import equal, less
 from fusewire.ops.movement import concat, reshape
 from fusewire.ops.ranges import MOST, Range
 from fusewire.ops.reduction import argmax, reduce_sum

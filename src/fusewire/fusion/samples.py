@@ -18,7 +18,7 @@ from fusewire.ops.convolution import conv
 from fusewire.ops.elementwise import add, multiply, sqrt, subtract
 from fusewire.ops.normalization import layer_norm, rms_norm, softmax
 from fusewire.ops.pooling import max_pool
-from fusewire.ops.reduction import reduce_mean
+from fusewire.ops.statistics import reduce_mean
 from fusewire.ops.transformer import attention
 
 Shapes = Sequence[tuple[int, ...]]

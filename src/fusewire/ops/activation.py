@@ -18,8 +18,7 @@ from fusewire.ops.decompose import in_both
 from fusewire.ops.elementwise import (
     abs_,
     add,
-    binary_samples,
-    binary_type,
+    clip,
     divide,
     erf,
     exp,
@@ -31,12 +30,10 @@ from fusewire.ops.elementwise import (
     negative,
     subtract,
     tanh,
-    unary_samples,
-    unary_type,
 )
-from fusewire.ops.inference import axis_of, require
-from fusewire.ops.logic import clip, greater, less, where
-from fusewire.ops.sample import Sample, bad, draw, given, sample
+from fusewire.ops.inference import axis_of, binary_type, require, unary_type
+from fusewire.ops.logic import greater, less, where
+from fusewire.ops.sample import Sample, bad, binary_samples, draw, given, sample, unary_samples
 from fusewire.ops.slicing import split
 
 FAMILY = Family("activation")

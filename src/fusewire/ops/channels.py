@@ -23,8 +23,9 @@ from fusewire.ops.inference import (
 from fusewire.ops.movement import reshape
 from fusewire.ops.normalization import affine, fitted, standardized
 from fusewire.ops.pooling import sum_pool
-from fusewire.ops.reduction import narrowed, reduce_mean, widened
+from fusewire.ops.reduction import narrowed, widened
 from fusewire.ops.sample import Sample, bad, draw, sample
+from fusewire.ops.statistics import reduce_mean
 
 FAMILY = Family("channels")
 NEEDS_CHANNELS = {"scalar": "x has at least a batch and a channel axis"}

@@ -19,10 +19,9 @@ from fusewire.ir.graph import Array, HostValue, Value
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type, tensor_of
 from fusewire.ops.creation import NO_OPERANDS
 from fusewire.ops.declare import EXACT, Family, Op, Trait
-from fusewire.ops.elementwise import unary_samples
 from fusewire.ops.inference import axis_of, require
 from fusewire.ops.intervals import check_elements
-from fusewire.ops.sample import Sample, bad, draw, given, sample
+from fusewire.ops.sample import Sample, bad, draw, given, sample, unary_samples
 from fusewire.ops.subgraph import FLAG, INDEX, Found, alike, dims_of, settled
 
 FAMILY = Family("container")

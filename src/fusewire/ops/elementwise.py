@@ -5,7 +5,7 @@ Integers wrap around. Where NumPy leaves integers undefined or raises, the ``doc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,24 @@ from fusewire.dtypes import (
     float32,
     float64,
 )
+from fusewire.errors import TypeRuleError
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops import ranges, special, symbolic
 from fusewire.ops.declare import EXACT, CostClass, Family, Op, Tolerance, Trait, ulps
 from fusewire.ops.decompose import Decomposition, Formula, in_both
-from fusewire.ops.inference import broadcast_types
-from fusewire.ops.sample import Sample, bad, draw, given, sample
+from fusewire.ops.inference import binary_type, broadcast_types, unary_type
+from fusewire.ops.logic import equal, logical_or, where
+from fusewire.ops.sample import (
+    Sample,
+    Samples,
+    bad,
+    binary_samples,
+    draw,
+    given,
+    sample,
+    unary_samples,
+)
 
 FAMILY = Family("elementwise")
 
@@ -36,49 +47,8 @@ ONE_ULP = ulps(1)
 FOUR_ULPS = ulps(4)
 JUMPS = (Trait.DISCONTINUOUS,)
 SWAPS = (Trait.COMMUTATIVE,)
-Samples = Callable[[], Sequence[Sample]]
 
 _EXTREMES = given([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1.5])
-
-
-def unary_type(x: TensorType) -> TensorType:
-    """Keep the type."""
-    return x
-
-
-def binary_type(x: TensorType, y: TensorType) -> TensorType:
-    """Broadcast two operands of one dtype."""
-    return broadcast_types(x, y)
-
-
-def unary_samples(low: float = -2.0, high: float = 2.0) -> Samples:
-    """Samples of an op with one operand, drawn from where it is defined."""
-    return lambda: [
-        sample(draw(3, 5, low=low, high=high)),
-        sample(draw(low=low, high=high)),
-        sample(draw(0, 4, low=low, high=high)),
-        sample(draw(2, 1, 7, 3, low=low, high=high)),
-    ]
-
-
-def binary_samples(
-    low: float = -2.0, high: float = 2.0, right_low: float = -2.0, right_high: float = 2.0
-) -> Samples:
-    """Samples of an op with two operands, each drawn from where it is defined."""
-
-    def make() -> list[Sample]:
-        shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
-            ((4, 3), (4, 3)),
-            ((), ()),
-            ((0, 3), (3,)),
-            ((2, 1, 5), (3, 1)),
-        ]
-        return [
-            sample(draw(*a, low=low, high=high), draw(*b, low=right_low, high=right_high))
-            for a, b in shapes
-        ]
-
-    return make
 
 
 POSITIVE = unary_samples(0.1, 4.0)
@@ -540,8 +510,6 @@ complex_ = FAMILY.declare(
 
 
 def _hypot(x: Value, y: Value) -> Value:
-    from fusewire.ops.logic import equal, logical_or, where  # they build on this family
-
     long, short = maximum(abs_(x), abs_(y)), minimum(abs_(x), abs_(y))
     # The larger side is taken out so that no square overflows; at 0 it is the answer.
     slanted = multiply(long, sqrt(add(square(divide(short, long)), 1.0)))
@@ -551,8 +519,6 @@ def _hypot(x: Value, y: Value) -> Value:
 
 
 def _logaddexp(x: Value, y: Value) -> Value:
-    from fusewire.ops.logic import equal, where  # they build on this family
-
     apart = log1p(exp(negative(abs_(subtract(x, y)))))
     # Infinities of one sign have no difference; equal operands need none.
     return add(maximum(x, y), where(equal(x, y), np.log(2.0), apart))
@@ -595,4 +561,40 @@ angle = _composite(
     "Take the angle of complex numbers.",
     COMPLEX,
     unary_samples(),
+)
+
+
+def _clip_type(
+    x: TensorType, low: TensorType | None = None, high: TensorType | None = None
+) -> TensorType:
+    if low is None and high is None:
+        raise TypeRuleError("needs a low or a high bound, found neither.")
+    return broadcast_types(x, low, high)
+
+
+def _clip(x: Value, low: Value | None, high: Value | None) -> Value:
+    raised = x if low is None else maximum(x, low)
+    return raised if high is None else minimum(raised, high)
+
+
+clip = FAMILY.declare(
+    "clip",
+    _clip_type,
+    doc="Limit to low..high; high wins where low is above it.",
+    expand=_clip,
+    dtypes=REAL,
+    traits=(Trait.ELEMENTWISE, Trait.COUNTING),
+    value_range=ranges.limited,
+    samples=lambda: [
+        sample(draw(3, 4), given(0), given(1)),
+        sample(draw(3, 4), None, given(1)),
+        sample(draw(), given(1)),
+        sample(draw(0, 3), draw(3, low=0.0, high=1.0), given(1)),
+        sample(draw(2, 3), given(2), given(1)),
+        sample(given([np.nan, np.inf, -np.inf]), given(-1.0), given(1.0), only=FLOATS),
+    ],
+    refuses=lambda: [
+        bad("needs a low or a high bound, found neither", "[]"),
+        bad("operands must have one dtype, found int8 and float32", "int8[]", "[]"),
+    ],
 )

@@ -95,3 +95,13 @@ def reduced_shape(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
     """Shape after combining axes away."""
     kept = [1 if i in axes else d for i, d in enumerate(shape) if keepdims or i not in axes]
     return tuple(kept)
+
+
+def unary_type(x: TensorType) -> TensorType:
+    """Keep the type."""
+    return x
+
+
+def binary_type(x: TensorType, y: TensorType) -> TensorType:
+    """Broadcast two operands of one dtype."""
+    return broadcast_types(x, y)

@@ -19,22 +19,12 @@ from fusewire.dtypes import (
     bool_,
     string,
 )
-from fusewire.errors import TypeRuleError
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops import ranges, symbolic
 from fusewire.ops.declare import CostClass, Family, Op, Trait
-from fusewire.ops.elementwise import (
-    Samples,
-    binary_samples,
-    binary_type,
-    maximum,
-    minimum,
-    unary_samples,
-    unary_type,
-)
-from fusewire.ops.inference import broadcast_shapes, broadcast_types
-from fusewire.ops.sample import bad, draw, given, sample
+from fusewire.ops.inference import binary_type, broadcast_shapes, broadcast_types, unary_type
+from fusewire.ops.sample import Samples, bad, binary_samples, draw, given, sample, unary_samples
 from fusewire.ops.symbolic import Symbolic
 
 FAMILY = Family("logic")
@@ -277,41 +267,5 @@ where = FAMILY.declare(
     refuses=lambda: [
         bad("shapes [4] and [3] do not broadcast: aligned at the end", "[3, 1]", "[4]", "[3]"),
         bad("shapes [3] and [3, 4] do not broadcast: aligned at the end", "[3]", "[4]", "[3, 4]"),
-    ],
-)
-
-
-def _clip_type(
-    x: TensorType, low: TensorType | None = None, high: TensorType | None = None
-) -> TensorType:
-    if low is None and high is None:
-        raise TypeRuleError("needs a low or a high bound, found neither.")
-    return broadcast_types(x, low, high)
-
-
-def _clip(x: Value, low: Value | None, high: Value | None) -> Value:
-    raised = x if low is None else maximum(x, low)
-    return raised if high is None else minimum(raised, high)
-
-
-clip = FAMILY.declare(
-    "clip",
-    _clip_type,
-    doc="Limit to low..high; high wins where low is above it.",
-    expand=_clip,
-    dtypes=REAL,
-    traits=(Trait.ELEMENTWISE, Trait.COUNTING),
-    value_range=ranges.limited,
-    samples=lambda: [
-        sample(draw(3, 4), given(0), given(1)),
-        sample(draw(3, 4), None, given(1)),
-        sample(draw(), given(1)),
-        sample(draw(0, 3), draw(3, low=0.0, high=1.0), given(1)),
-        sample(draw(2, 3), given(2), given(1)),
-        sample(given([np.nan, np.inf, -np.inf]), given(-1.0), given(1.0), only=FLOATS),
-    ],
-    refuses=lambda: [
-        bad("needs a low or a high bound, found neither", "[]"),
-        bad("operands must have one dtype, found int8 and float32", "int8[]", "[]"),
     ],
 )

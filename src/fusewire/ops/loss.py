@@ -38,9 +38,10 @@ from fusewire.ops.inference import (
 from fusewire.ops.logic import not_equal, where
 from fusewire.ops.movement import expand_dims, squeeze
 from fusewire.ops.normalization import log_softmax
-from fusewire.ops.reduction import reduce_mean, reduce_sum
+from fusewire.ops.reduction import reduce_sum
 from fusewire.ops.requires import Interval, Operands, between
 from fusewire.ops.sample import Sample, bad, draw, given, sample
+from fusewire.ops.statistics import reduce_mean
 
 FAMILY = Family("loss")
 REDUCTIONS: dict[str, Callable[[Value], Value]] = {

@@ -35,8 +35,9 @@ from fusewire.ops.inference import (
     same_dtype,
 )
 from fusewire.ops.logic import equal
-from fusewire.ops.reduction import argmax, narrowed, reduce_max, reduce_mean, reduce_sum, widened
+from fusewire.ops.reduction import argmax, narrowed, reduce_max, reduce_sum, widened
 from fusewire.ops.sample import Sample, bad, draw, given, sample
+from fusewire.ops.statistics import reduce_mean
 
 FAMILY = Family("normalization")
 NEEDS_AXIS = {"scalar": "a scalar has no axis to normalize along"}

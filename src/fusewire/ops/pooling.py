@@ -17,10 +17,11 @@ from fusewire.ops.declare import EXACT, LINEAR, NEEDS_ROOM, Family, Kind, Op, Tr
 from fusewire.ops.elementwise import abs_, power, sqrt, square
 from fusewire.ops.inference import require, require_dims
 from fusewire.ops.movement import broadcast_to, reshape
-from fusewire.ops.reduction import narrowed, reduce_max, reduce_mean, widened
+from fusewire.ops.reduction import narrowed, reduce_max, widened
 from fusewire.ops.requires import flat_places
 from fusewire.ops.sample import Refuses, Sample, bad, draw, given, sample
 from fusewire.ops.scatter import scatter_elements
+from fusewire.ops.statistics import reduce_mean
 from fusewire.ops.window import Padding, Sizes, Window
 
 FAMILY = Family("pooling")

@@ -23,9 +23,9 @@ from fusewire.ops.contraction import matmul
 from fusewire.ops.control import scan
 from fusewire.ops.creation import iota
 from fusewire.ops.declare import Family
-from fusewire.ops.elementwise import add, multiply, subtract, tanh
+from fusewire.ops.elementwise import add, clip, multiply, subtract, tanh
 from fusewire.ops.inference import require, require_dims, same_dtype
-from fusewire.ops.logic import clip, less, where
+from fusewire.ops.logic import less, where
 from fusewire.ops.movement import broadcast_to, concat, expand_dims, reshape, stack, transpose
 from fusewire.ops.requires import up_to
 from fusewire.ops.sample import Sample, bad, draw, given, sample

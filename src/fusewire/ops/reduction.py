@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.dtypes import COMPLEX, FLOATS, NUMERIC, REAL, DType, bool_, float32, int64
-from fusewire.ir.dims import Dim, is_equal, size
+from fusewire.dtypes import FLOATS, NUMERIC, REAL, DType, bool_, float32, int64
+from fusewire.ir.dims import Dim, size
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops import ranges, symbolic
@@ -17,31 +17,27 @@ from fusewire.ops.declare import EXACT, LINEAR, Family, Kind, Op, Tolerance, Tra
 from fusewire.ops.elementwise import (
     abs_,
     add,
-    divide,
     exp,
     log,
-    maximum,
-    multiply,
     sqrt,
     square,
     subtract,
 )
-from fusewire.ops.inference import axes_of, axis_of, reduced_shape, require
-from fusewire.ops.logic import isfinite, isnan, where
+from fusewire.ops.inference import axes_of, axis_of, reduced_shape
+from fusewire.ops.logic import isfinite, where
 from fusewire.ops.movement import squeeze
 from fusewire.ops.sample import Refuses, Sample, bad, draw, given, sample
-from fusewire.ops.slicing import slice_axis
 
 FAMILY = Family("reduction")
 
 Axes = tuple[int, ...] | None
 
 
-def _reduced_type(x: TensorType, *, axes: Axes = None, keepdims: bool = False) -> TensorType:
+def reduced_type(x: TensorType, *, axes: Axes = None, keepdims: bool = False) -> TensorType:
     return x.with_shape(reduced_shape(x.shape, axes_of(axes, x.rank), keepdims))
 
 
-def _samples(low: float = -2.0, high: float = 2.0) -> list[Sample]:
+def reduced_samples(low: float = -2.0, high: float = 2.0) -> list[Sample]:
     return [
         sample(draw(3, 5, low=low, high=high)),
         sample(draw(2, 3, 4, low=low, high=high), axes=(-1,)),
@@ -55,7 +51,7 @@ def _samples(low: float = -2.0, high: float = 2.0) -> list[Sample]:
 
 def _extreme_samples() -> list[Sample]:
     rows = [[-np.inf, -np.inf], [np.inf, np.inf], [-np.inf, 1.0]]
-    return [*_samples(), sample(given(rows), axes=(1,), only=FLOATS)]
+    return [*reduced_samples(), sample(given(rows), axes=(1,), only=FLOATS)]
 
 
 def _terms(inputs: Any, outputs: Any, attrs: Any) -> Dim:
@@ -79,12 +75,12 @@ def _reduce(
     dtypes: tuple[DType, ...],
     tolerance: Tolerance = EXACT,
     traits: tuple[Trait, ...] = (),
-    samples: Callable[[], list[Sample]] = _samples,
+    samples: Callable[[], list[Sample]] = reduced_samples,
     **facts: Any,
 ) -> Op[Value]:
     return FAMILY.declare(
         name,
-        _reduced_type,
+        reduced_type,
         doc=doc,
         reference=reference,
         dtypes=dtypes,
@@ -167,26 +163,6 @@ def narrowed(x: Value, like: Value) -> Value:
     return x if x.tensor.dtype is of else cast(x, dtype=of)
 
 
-def count(x: Value, axes: Axes) -> Value | float:
-    """Count the elements that are combined into one, as a number or as a value of x's dtype."""
-    chosen = axes_of(axes, x.tensor.rank)
-    terms = size([x.tensor.shape[axis] for axis in chosen])
-    if isinstance(terms, int):
-        return float(terms)
-    # Imported here: those families may build on this one.
-    from fusewire.ops.indexing import gather
-    from fusewire.ops.shape import shape_of
-
-    sizes = gather(shape_of(x), np.array(chosen, np.int64), axis=0)
-    return cast(reduce_prod(sizes), dtype=x.tensor.dtype)
-
-
-def _mean(x: Value, axes: Axes, keepdims: bool) -> Value:
-    wide = widened(x)
-    total = reduce_sum(wide, axes=axes, keepdims=keepdims)
-    return narrowed(divide(total, count(wide, axes)), x)
-
-
 def _logsumexp(x: Value, axes: Axes, keepdims: bool) -> Value:
     wide = widened(x)
     largest = reduce_max(wide, axes=axes, keepdims=True)
@@ -195,18 +171,6 @@ def _logsumexp(x: Value, axes: Axes, keepdims: bool) -> Value:
     found = add(log(reduce_sum(exp(subtract(wide, shift)), axes=axes, keepdims=True)), shift)
     found = found if keepdims else squeeze(found, axes=axes_of(axes, x.tensor.rank))
     return narrowed(found, x)
-
-
-def _variance(x: Value, axes: Axes, keepdims: bool, correction: int) -> Value:
-    wide = widened(x)
-    squares = square(subtract(wide, reduce_mean(wide, axes=axes, keepdims=True)))
-    terms = count(wide, axes)
-    free = (
-        maximum(subtract(terms, correction), 0.0)
-        if isinstance(terms, Value)
-        else (max(terms - correction, 0.0))
-    )
-    return narrowed(divide(reduce_sum(squares, axes=axes, keepdims=keepdims), free), x)
 
 
 def _summed(before: Op[Value] | None, after: Op[Value] | None) -> Callable[..., Value]:
@@ -219,32 +183,20 @@ def _summed(before: Op[Value] | None, after: Op[Value] | None) -> Callable[..., 
     return expand
 
 
-def _varied_type(
-    x: TensorType, *, axes: Axes = None, keepdims: bool = False, correction: int = 0
-) -> TensorType:
-    return _reduced_type(x, axes=axes, keepdims=keepdims)
-
-
-def _varied_samples() -> list[Sample]:
-    plain = [s for s in _samples() if s.operands != (draw(),) and s.attrs.get("axes") != ()]
-    return [*plain, sample(draw(4, 5), axes=(0,), correction=1)]
-
-
-_ONE = {"scalar": "the spread of one number is 0, which has no digits to compare"}
-
-
-def _compose(
+def compose(
     name: str,
     expand: Callable[..., Value],
     doc: str,
     dtypes: tuple[DType, ...] = FLOATS,
-    rule: Callable[..., TensorType] = _reduced_type,
-    samples: Callable[[], list[Sample]] = _samples,
+    rule: Callable[..., TensorType] = reduced_type,
+    samples: Callable[[], list[Sample]] = reduced_samples,
     traits: tuple[Trait, ...] = (),
     lacks: Mapping[str, str] | None = None,
     refuses: Refuses | None = None,
+    family: Family = FAMILY,
 ) -> Op[Value]:
-    return FAMILY.declare(
+    """Declare an op that is made of reductions."""
+    return family.declare(
         name,
         rule,
         doc=doc,
@@ -257,86 +209,19 @@ def _compose(
     )
 
 
-reduce_mean = _compose(
-    "reduce_mean",
-    _mean,
-    "Average over axes; NaN if empty.",
-    FLOATS + COMPLEX,
-    traits=(Trait.LINEAR,),
-)
-logsumexp = _compose("logsumexp", _logsumexp, "Take the logarithm of the sum of e^x over axes.")
-variance = _compose(
-    "variance",
-    _variance,
-    "Average the squared distances from the mean, divided by n - correction.",
-    rule=_varied_type,
-    samples=_varied_samples,
-    lacks=_ONE,
-)
-standard_deviation = _compose(
-    "standard_deviation",
-    lambda x, **attrs: narrowed(sqrt(variance(widened(x), **attrs)), x),
-    "Take the root of the variance.",
-    rule=_varied_type,
-    samples=_varied_samples,
-    lacks=_ONE,
-)
-norm_l1 = _compose("norm_l1", _summed(abs_, None), "Add up absolute values over axes.", REAL)
-norm_l2 = _compose("norm_l2", _summed(square, sqrt), "Take the root of the sum of squares.")
-sum_square = _compose("sum_square", _summed(square, None), "Add up squares over axes.", NUMERIC)
-log_sum = _compose(
+logsumexp = compose("logsumexp", _logsumexp, "Take the logarithm of the sum of e^x over axes.")
+norm_l1 = compose("norm_l1", _summed(abs_, None), "Add up absolute values over axes.", REAL)
+norm_l2 = compose("norm_l2", _summed(square, sqrt), "Take the root of the sum of squares.")
+sum_square = compose("sum_square", _summed(square, None), "Add up squares over axes.", NUMERIC)
+log_sum = compose(
     "log_sum",
     _summed(None, log),
     "Take the logarithm of the sum over axes.",
-    samples=lambda: _samples(0.5),
+    samples=lambda: reduced_samples(0.5),
 )
 
 
-_NO_AXIS = {"scalar": "a scalar has no axis to search"}
-
-
-def _median_samples() -> list[Sample]:
-    return [
-        sample(draw(3, 5), axis=1),
-        sample(draw(2, 4, 3), axis=-2, keepdims=True),
-        sample(draw(0, 3), axis=1),
-        sample(given([[1.0, np.nan, 2.0], [3.0, np.inf, -np.inf]]), axis=1),
-    ]
-
-
-def _median_type(x: TensorType, *, axis: int, keepdims: bool = False) -> TensorType:
-    known = is_equal(x.shape[axis_of(axis, x.rank)], 0)
-    require(known is not True, "there is no median of nothing: the axis has no elements.")
-    return _reduced_type(x, axes=(axis,), keepdims=keepdims)
-
-
-def _median(x: Value, axis: int, keepdims: bool) -> Value:
-    from fusewire.ops.sorting import sort  # its family may build on this one
-
-    axis = axis_of(axis, x.tensor.rank)
-    terms = x.tensor.shape[axis]
-    ordered = sort(x, axis=axis)
-    low, high = (
-        slice_axis(ordered, axis, slice(at, at + 1)) for at in ((terms - 1) // 2, terms // 2)
-    )
-    middle = add(multiply(low, 0.5), multiply(high, 0.5))
-    broken = reduce_any(isnan(x), axes=(axis,), keepdims=True)
-    found = where(broken, np.nan, middle)
-    return found if keepdims else squeeze(found, axes=(axis,))
-
-
-median = _compose(
-    "median",
-    _median,
-    "Take the median along an axis; of an even number, the mean of the middle two.",
-    rule=_median_type,
-    samples=_median_samples,
-    refuses=lambda: [
-        bad("there is no median of nothing: the axis has no elements", "[3, 0]", axis=1),
-        bad("axis 1 is outside a tensor of rank 0", "[]", axis=1),
-    ],
-    lacks=_NO_AXIS,
-)
+NO_AXIS = {"scalar": "a scalar has no axis to search"}
 
 
 def _position_type(
@@ -382,7 +267,7 @@ def _declare_position(name: str, find: Callable[..., Any], doc: str) -> Op[Value
         flops=_terms,
         kind=Kind.FOLD,
         value_range=ranges.places,
-        lacks=_NO_AXIS,
+        lacks=NO_AXIS,
     )
 
 

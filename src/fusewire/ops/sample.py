@@ -141,3 +141,37 @@ Refuses: TypeAlias = Callable[[], Sequence[BadSample]]
 def bad(reason: str, *operands: str | None, **attrs: Attr) -> BadSample:
     """Describe a use that an op must refuse in one line."""
     return BadSample(reason, operands, attrs)
+
+
+# What an op needs to be shown on.
+Samples = Callable[[], Sequence[Sample]]
+
+
+def unary_samples(low: float = -2.0, high: float = 2.0) -> Samples:
+    """Samples of an op with one operand, drawn from where it is defined."""
+    return lambda: [
+        sample(draw(3, 5, low=low, high=high)),
+        sample(draw(low=low, high=high)),
+        sample(draw(0, 4, low=low, high=high)),
+        sample(draw(2, 1, 7, 3, low=low, high=high)),
+    ]
+
+
+def binary_samples(
+    low: float = -2.0, high: float = 2.0, right_low: float = -2.0, right_high: float = 2.0
+) -> Samples:
+    """Samples of an op with two operands, each drawn from where it is defined."""
+
+    def make() -> list[Sample]:
+        shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+            ((4, 3), (4, 3)),
+            ((), ()),
+            ((0, 3), (3,)),
+            ((2, 1, 5), (3, 1)),
+        ]
+        return [
+            sample(draw(*a, low=low, high=high), draw(*b, low=right_low, high=right_high))
+            for a, b in shapes
+        ]
+
+    return make

@@ -13,9 +13,8 @@ from fusewire.ir.dims import Dim, is_equal
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import EXACT, FRESH, Family, Trait
-from fusewire.ops.elementwise import binary_samples, binary_type
-from fusewire.ops.inference import require
-from fusewire.ops.sample import bad, draw, given, sample
+from fusewire.ops.inference import binary_type, require
+from fusewire.ops.sample import bad, binary_samples, draw, given, sample
 
 FAMILY = Family("strings")
 FIELDS: dict[str, Any] = {

@@ -21,7 +21,7 @@ FAMILIES = (
     "contraction", "equation", "convolution", "patches", "pooling", "quantization", "quantized",
     "fourier", "spectrum", "sparse",
     "movement", "slicing", "creation", "indexing", "scatter", "layout", "shape", "dynamic",
-    "sorting", "resampling", "image", "detection",
+    "sorting", "statistics", "resampling", "image", "detection",
     "activation", "normalization", "channels", "transformer", "loss", "recurrent",
     "control", "bundle", "container", "strings",
 )  # fmt: skip

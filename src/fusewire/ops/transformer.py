@@ -28,9 +28,10 @@ from fusewire.ops.inference import require, require_dims, same_dim, same_dtype, 
 from fusewire.ops.logic import equal, greater_equal, less_equal, logical_and, where
 from fusewire.ops.movement import concat, reshape, squeeze, stack, transpose
 from fusewire.ops.normalization import fitted, softmax
-from fusewire.ops.reduction import count, reduce_max
+from fusewire.ops.reduction import reduce_max
 from fusewire.ops.sample import Sample, bad, draw, given, sample
 from fusewire.ops.slicing import slice_axis, split
+from fusewire.ops.statistics import count
 
 FAMILY = Family("transformer")
 

@@ -20,7 +20,7 @@ from fusewire.onnx.ops.windows import (
     write_window,
 )
 from fusewire.onnx.ops.writing import attrs_of, has_kernel, operand, require_filled
-from fusewire.ops import activation, convolution, elementwise, logic, patches
+from fusewire.ops import activation, convolution, elementwise, patches
 from fusewire.ops.declare import Op
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _read_fused_conv(call: OnnxCall) -> Converted:
     name, numbers = call.attr("activation", ""), call.attr("activation_params", ())
     if name == "Clip":
         low, high = numbers
-        return logic.clip(y, low, high)
+        return elementwise.clip(y, low, high)
     if not name:
         return y
     if name not in _ENDINGS:

@@ -17,7 +17,7 @@ from fusewire.onnx.ops.conversion import as_bits
 from fusewire.onnx.ops.reading import cast, scalar
 from fusewire.onnx.ops.rows import OnnxRow, readers, writers
 from fusewire.onnx.ops.writing import choose, compare, number
-from fusewire.ops import logic
+from fusewire.ops import elementwise, logic
 
 if TYPE_CHECKING:
     from fusewire.onnx.read.call import Converted, OnnxCall, Read
@@ -53,7 +53,7 @@ def _read_clip(call: OnnxCall) -> Converted:
         bounds = [None if n is None else constant(np.array(n, x.tensor.dtype.numpy)) for n in held]
     else:
         bounds = [scalar(call.get(position)) for position in (1, 2)]
-    return x if bounds == [None, None] else logic.clip(x, *bounds)
+    return x if bounds == [None, None] else elementwise.clip(x, *bounds)
 
 
 def _write_clip(e: Emitter, node: Node, x: Ref, low: Ref | None, high: Ref | None) -> Ref:
@@ -180,7 +180,7 @@ ROWS = (
     OnnxRow(logic.isnan, "IsNaN", gives=bool_),
     OnnxRow(logic.isinf, "IsInf", gives=bool_, reader=_read_isinf),
     OnnxRow(logic.where, "Where", writer=_write_where),
-    OnnxRow(logic.clip, "Clip", reader=_read_clip, writer=_write_clip),
+    OnnxRow(elementwise.clip, "Clip", reader=_read_clip, writer=_write_clip),
 )
 READERS: Mapping[str, Read] = {**readers(ROWS), "BitShift": _read_shift}
 WRITERS: Mapping[str, Write] = {

@@ -14,7 +14,7 @@ from fusewire.ir.graph import Node, Value
 from fusewire.onnx.ops.reading import cast
 from fusewire.onnx.ops.rows import OnnxRow, readers, writers
 from fusewire.onnx.ops.writing import attrs_of, operand, require_filled, spelled
-from fusewire.ops import channels, elementwise, movement, normalization, reduction
+from fusewire.ops import channels, elementwise, movement, normalization, reduction, statistics
 from fusewire.ops.declare import Op
 from fusewire.ops.inference import axis_of
 
@@ -149,9 +149,9 @@ def _read_layer_norm(call: OnnxCall) -> Converted:
         return y
     axes = tuple(range(axis_of(axis, x.tensor.rank), x.tensor.rank))
     wide = reduction.widened(x)
-    mean = reduction.reduce_mean(wide, axes=axes, keepdims=True)
+    mean = statistics.reduce_mean(wide, axes=axes, keepdims=True)
     spread = elementwise.square(elementwise.subtract(wide, mean))
-    variance = reduction.reduce_mean(spread, axes=axes, keepdims=True)
+    variance = statistics.reduce_mean(spread, axes=axes, keepdims=True)
     inverse = elementwise.rsqrt(elementwise.add(variance, epsilon))
     stash = call.dtype("stash_type", float32)
     return [y, cast(mean, stash), cast(inverse, stash)]

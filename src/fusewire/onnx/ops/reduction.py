@@ -17,7 +17,7 @@ from fusewire.ir.graph import Node, Value
 from fusewire.onnx.ops.movement import listed, without_axes
 from fusewire.onnx.ops.reading import by_axis, cast, chosen, length, scalar
 from fusewire.onnx.ops.writing import attrs_of, has_kernel, number, operand, spelled
-from fusewire.ops import cumulative, elementwise, logic, reduction
+from fusewire.ops import cumulative, elementwise, logic, reduction, statistics
 from fusewire.ops.control import scan
 from fusewire.ops.declare import Op
 from fusewire.ops.elementwise import add, exp, log1p, maximum, minimum, subtract
@@ -68,7 +68,7 @@ class _Reduction(NamedTuple):
         known = call.ints(axes) if count else () if call.flag("noop_with_empty_axes") else None
         if axes is not None and count and known is None:
             return cast(self._one_by_one(call, wide, axes, keepdims), of)
-        if self.whole is reduction.reduce_mean and of.is_integer:
+        if self.whole is statistics.reduce_mean and of.is_integer:
             return _whole_mean(x, known, keepdims)
         return cast(self.whole(wide, axes=known, keepdims=keepdims), of)
 
@@ -92,7 +92,7 @@ def _whole_mean(x: Value, axes: tuple[int, ...] | None, keepdims: bool) -> Value
     """Average integers, rounded toward 0; added up in 64 bits, which hold more."""
     wide = dtypes.int64 if x.tensor.dtype.kind == "int" else dtypes.uint64
     total = reduction.reduce_sum(cast(x, wide), axes=axes, keepdims=keepdims)
-    terms = reduction.count(cast(x, wide), axes)
+    terms = statistics.count(cast(x, wide), axes)
     terms = terms if isinstance(terms, Value) else int(terms)
     return cast(elementwise.truncate_divide(total, terms), x.tensor.dtype)
 
@@ -319,7 +319,7 @@ _REDUCTIONS = {
     "ReduceProd": _Reduction(reduction.reduce_prod, reduction.reduce_prod),
     "ReduceMax": _Reduction(reduction.reduce_max, reduction.reduce_max),
     "ReduceMin": _Reduction(reduction.reduce_min, reduction.reduce_min),
-    "ReduceMean": _Reduction(reduction.reduce_mean, reduction.reduce_mean, as_floats=True),
+    "ReduceMean": _Reduction(statistics.reduce_mean, statistics.reduce_mean, as_floats=True),
     "ReduceL1": _Reduction(reduction.norm_l1, reduction.reduce_sum, elementwise.abs_),
     "ReduceL2": _Reduction(
         reduction.norm_l2, reduction.reduce_sum, elementwise.square, elementwise.sqrt, True

@@ -19,7 +19,8 @@ from fusewire.ops.elementwise import add, divide, exp, multiply, rsqrt, sqrt, sq
 from fusewire.ops.inference import axes_of, axis_of
 from fusewire.ops.movement import reshape
 from fusewire.ops.normalization import layer_norm, rms_norm, softmax
-from fusewire.ops.reduction import reduce_max, reduce_mean, reduce_sum
+from fusewire.ops.reduction import reduce_max, reduce_sum
+from fusewire.ops.statistics import reduce_mean
 from fusewire.ops.table import get_op
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import is_number, is_private, maker, splat

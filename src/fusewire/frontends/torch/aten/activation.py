@@ -62,7 +62,7 @@ def _celu(call: AtenCall, x: Value, alpha: Any = 1) -> Value:
 
 @ROWS.add("hardtanh", ops="clip")
 def _hardtanh(call: AtenCall, x: Value, low: Any = -1, high: Any = 1) -> Value:
-    return logic.clip(x, *call.values(low, high))
+    return elementwise.clip(x, *call.values(low, high))
 
 
 @ROWS.add("hardsigmoid", ops="hard_sigmoid")

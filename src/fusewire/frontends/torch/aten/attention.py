@@ -15,8 +15,8 @@ from fusewire.ops import (
     elementwise,
     logic,
     normalization,
-    reduction,
     slicing,
+    statistics,
     transformer,
 )
 from fusewire.ops.conversion import cast
@@ -112,7 +112,7 @@ def _multi_head_attention(
     if not (need_weights and call.uses(1)):
         return y, None
     weights = _attention_weights(q, k, seen, width // heads)
-    return y, reduction.reduce_mean(weights, axes=(1,)) if average else weights
+    return y, statistics.reduce_mean(weights, axes=(1,)) if average else weights
 
 
 def _projected(query: Value, key: Value, value: Value, weight: Value, bias: Value) -> list[Value]:

@@ -10,7 +10,16 @@ from fusewire.frontends.torch.aten.rows import Rows
 from fusewire.frontends.torch.call import AtenCall
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Value
-from fusewire.ops import creation, elementwise, indexing, logic, movement, reduction, scatter
+from fusewire.ops import (
+    creation,
+    elementwise,
+    indexing,
+    logic,
+    movement,
+    reduction,
+    scatter,
+    statistics,
+)
 
 ROWS = Rows()
 
@@ -42,7 +51,7 @@ def _embedding_bag(
     length = None if include_last_offset else _even_length(call)
     if length is not None:
         bags = movement.reshape(rows, shape=(call.shape[0], length, rows.tensor.shape[1]))
-        reduce = (reduction.reduce_sum, reduction.reduce_mean, reduction.reduce_max)[mode]
+        reduce = (reduction.reduce_sum, statistics.reduce_mean, reduction.reduce_max)[mode]
         return reduce(bags, axes=(1,)), None, None, None
     return _of_offsets(call, rows, offsets, mode), None, None, None
 

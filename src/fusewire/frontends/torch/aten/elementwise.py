@@ -311,7 +311,7 @@ def _addcdiv(call: AtenCall, x: Value, left: Value, right: Value, value: Any = 1
 @ROWS.add("clamp", "clamp.Tensor", "clip", "clip.Tensor", ops="clip")
 def _clamp(call: AtenCall, x: Value, low: Any = None, high: Any = None) -> Value:
     bounds = [None if bound is None else call.value(bound) for bound in (low, high)]
-    return logic.clip(call.value(x), *bounds)
+    return elementwise.clip(call.value(x), *bounds)
 
 
 @ROWS.add("clamp_min", "clamp_min.Tensor", ops="maximum")

@@ -372,7 +372,7 @@ def _masked_scatter(call: AtenCall, x: Value, mask: Value, source: Value) -> Val
     order = elementwise.subtract(cumsum(flat, axis=0), 1)
     flat_source = movement.reshape(source, shape=(source.tensor.size,))
     last = call.measure(source.tensor.size)
-    places = logic.clip(order, call.value(0, int64), elementwise.subtract(last, 1))
+    places = elementwise.clip(order, call.value(0, int64), elementwise.subtract(last, 1))
     taken = indexing.gather(flat_source, places, axis=0)
     return logic.where(whole, movement.reshape(taken, shape=shape), _broadcast(x, shape))
 

@@ -12,7 +12,7 @@ from fusewire.frontends.torch.call import AtenCall, axis_in
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Value
-from fusewire.ops import channels, creation, elementwise, normalization
+from fusewire.ops import channels, creation, elementwise, normalization, statistics
 from fusewire.ops.declare import Op
 from fusewire.ops.movement import reshape
 
@@ -79,11 +79,10 @@ def _native_layer_norm(
     y = _layer_norm(call, x, shape, weight, bias, eps)
     if not (call.uses(1) or call.uses(2)):
         return y, None, None
-    from fusewire.ops import reduction
 
     axes = tuple(range(x.tensor.rank - len(shape), x.tensor.rank))
-    mean = reduction.reduce_mean(x, axes=axes, keepdims=True)
-    spread = reduction.variance(x, axes=axes, keepdims=True)
+    mean = statistics.reduce_mean(x, axes=axes, keepdims=True)
+    spread = statistics.variance(x, axes=axes, keepdims=True)
     return y, mean, elementwise.rsqrt(elementwise.add(spread, float(eps)))
 
 

@@ -10,7 +10,7 @@ from fusewire.frontends.torch.aten.rows import Rows
 from fusewire.frontends.torch.call import AtenCall
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Value
-from fusewire.ops import elementwise, pooling, reduction
+from fusewire.ops import elementwise, pooling, reduction, statistics
 from fusewire.ops.declare import Op
 from fusewire.ops.movement import concat, expand_dims, reshape, squeeze
 from fusewire.ops.slicing import slice_axis
@@ -104,9 +104,9 @@ def _avg_pool(
 def _adaptive_avg_pool(call: AtenCall, x: Value, sizes: Sequence[Any]) -> Value:
     if all(size == 1 for size in sizes):
         axes = tuple(range(x.tensor.rank - len(sizes), x.tensor.rank))
-        return reduction.reduce_mean(x, axes=axes, keepdims=True)
+        return statistics.reduce_mean(x, axes=axes, keepdims=True)
     for place, size in enumerate(sizes):
-        x = _reduced(call, reduction.reduce_mean, x, x.tensor.rank - len(sizes) + place, size)
+        x = _reduced(call, statistics.reduce_mean, x, x.tensor.rank - len(sizes) + place, size)
     return x
 
 

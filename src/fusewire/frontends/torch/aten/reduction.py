@@ -9,7 +9,7 @@ from fusewire.dtypes import bool_, int64, uint8
 from fusewire.frontends.torch.aten.rows import Convert, Rows
 from fusewire.frontends.torch.call import AtenCall, at_least_1d, axes_in, axis_in
 from fusewire.ir.graph import Value
-from fusewire.ops import cumulative, elementwise, logic, reduction
+from fusewire.ops import cumulative, elementwise, logic, reduction, statistics
 from fusewire.ops.conversion import cast
 from fusewire.ops.declare import Op
 from fusewire.ops.movement import reshape
@@ -33,12 +33,12 @@ def _sum_dims(call: AtenCall, x: Value, dims: Any, keepdim: bool = False, *rest:
 
 @ROWS.add("mean", ops="reduce_mean")
 def _mean(call: AtenCall, x: Value, dtype: Any = None) -> Value:
-    return reduction.reduce_mean(call.value(x))
+    return statistics.reduce_mean(call.value(x))
 
 
 @ROWS.add("mean.dim", ops="reduce_mean")
 def _mean_dims(call: AtenCall, x: Value, dims: Any, keepdim: bool = False, *rest: Any) -> Value:
-    return _over(call, reduction.reduce_mean, call.value(x), dims, keepdim)
+    return _over(call, statistics.reduce_mean, call.value(x), dims, keepdim)
 
 
 @ROWS.add("prod", ops="reduce_prod")
@@ -160,7 +160,7 @@ def _spread_unbiased(op: Op[Value]) -> Convert:
     return convert
 
 
-for _name, _op in (("var", reduction.variance), ("std", reduction.standard_deviation)):
+for _name, _op in (("var", statistics.variance), ("std", statistics.standard_deviation)):
     ROWS.add(f"{_name}.correction", ops=_op.name)(_spread(_op))
     ROWS.add(f"{_name}.dim", ops=_op.name)(_spread_unbiased(_op))
 
@@ -171,15 +171,15 @@ def _spread_mean(op: Op[Value]) -> Convert:
     def convert(
         call: AtenCall, x: Value, dims: Any = None, correction: Any = None, keepdim: bool = False
     ) -> tuple[Value, Value]:
-        mean = _over(call, reduction.reduce_mean, x, dims, keepdim)
+        mean = _over(call, statistics.reduce_mean, x, dims, keepdim)
         return spread(call, x, dims, correction, keepdim), mean
 
     return convert
 
 
-ROWS.add("var_mean.correction", ops="variance, reduce_mean")(_spread_mean(reduction.variance))
+ROWS.add("var_mean.correction", ops="variance, reduce_mean")(_spread_mean(statistics.variance))
 ROWS.add("std_mean.correction", ops="standard_deviation, reduce_mean")(
-    _spread_mean(reduction.standard_deviation)
+    _spread_mean(statistics.standard_deviation)
 )
 
 
