@@ -28,6 +28,7 @@ from fusewire.backends.onnxruntime.drivers import DRIVERS, bus_ids, missing_libr
 from fusewire.backends.onnxruntime.info import INFO, PLUGINS
 from fusewire.backends.onnxruntime.providers import (
     CPU_PROVIDER,
+    DISABLED,
     PROVIDERS,
     REMOTE,
     Provider,
@@ -318,7 +319,5 @@ def assigned(session: Any) -> dict[str, int]:
 
 def session_on(model: bytes, options: Any, device: Device, launch: Mapping[str, Fact]) -> Any:
     """Make a session on a device with the options that its artifact carries."""
-    from fusewire.backends.onnxruntime.executable import DISABLED
-
     lines: Any = launch.get("provider_options", ())
     return open_on(model, options, device, read_options(lines), DISABLED)

@@ -18,7 +18,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from fusewire.backends.onnxruntime.copies import input_names, output_names
 from fusewire.backends.onnxruntime.profiler import ProfiledSession, SessionProfiler
-from fusewire.backends.onnxruntime.providers import ARENA, EXACT_CODES, SPINNING
+from fusewire.backends.onnxruntime.providers import ARENA, DISABLED, EXACT_CODES, SPINNING
 from fusewire.contract.backend import (
     DEVICE_NODES,
     HOST_NODES,
@@ -439,10 +439,6 @@ def _taken(value: Any, of: DType) -> Array:
         found: Array = value.numpy()
         return found
     return lender(tuple(value.shape()), of.numpy)(value, value.data_ptr())
-
-
-# Of a quantized model of opset 21 it makes one that its own type rules refuse (1.31.1).
-DISABLED = ("QDQPropagationTransformer",)
 
 
 def open_session(

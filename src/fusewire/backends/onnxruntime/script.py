@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fusewire.backends.onnxruntime.executable import DISABLED, PROVIDERS, is_foreign
+from fusewire.backends.onnxruntime.executable import PROVIDERS, is_foreign
 from fusewire.backends.onnxruntime.lowering import lower
+from fusewire.backends.onnxruntime.providers import DISABLED
 from fusewire.contract.backend import Config
 from fusewire.contract.script import Script
 from fusewire.ir.graph import Graph

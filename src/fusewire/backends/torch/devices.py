@@ -18,7 +18,7 @@ import torch
 from fusewire.contract.backend import Device, Fact, Unavailable
 from fusewire.contract.devices import CPU, DeviceName
 from fusewire.errors import UnavailableError
-from fusewire.process.apart import SECONDS, Fallen, devices_apart, say_devices, say_ready
+from fusewire.process.apart import SECONDS, Fallen, devices_apart
 
 # PyTorch's own names of the kinds of devices.
 _TYPES = {CPU: "cpu", "cuda": "cuda", "rocm": "cuda", "metal": "mps", "gpu": "xpu"}
@@ -62,20 +62,11 @@ def _module(kind: str) -> Any:
 
 def asked_apart(kind: str, seconds: float = SECONDS) -> list[Device | Unavailable]:
     """Have a process of its own start the GPUs: one that dies there takes no CPU with it."""
-    found = devices_apart(__name__, "tell()", seconds)
+    found = devices_apart(f"{__package__}.engine", "tell()", seconds)
     if not isinstance(found, Fallen):
         return found
     reason = f"Starting PyTorch's {_TYPES[kind]} {found.how}."
     return [Unavailable(found.code, reason, f"{_ADVICE[kind]} {_OR_CPU}", kind)]
-
-
-def tell() -> None:
-    """Say which GPUs this build of PyTorch finds, proven."""
-    from fusewire.backends.torch.engine import TorchBackend
-
-    kind = built_for()
-    say_ready()
-    say_devices(TorchBackend().tried_gpus(kind) if kind else ())
 
 
 def listed(kind: str) -> list[Device | Unavailable]:

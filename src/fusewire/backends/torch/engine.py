@@ -147,3 +147,13 @@ class TorchBackend(Backend, ArtifactWriter, Scripted):
         """What is kept is text; times and verdicts are those of a chip."""
         own = {} if device.kind == CPU else {"device": device.id, "chip": device.name}
         return {"engine": INFO.version, **own}
+
+
+def tell() -> None:
+    """Say which GPUs this build of PyTorch finds, proven; a process of its own runs this."""
+    from fusewire.backends.torch.devices import built_for
+    from fusewire.process.apart import say_devices, say_ready
+
+    kind = built_for()
+    say_ready()
+    say_devices(TorchBackend().tried_gpus(kind) if kind else ())

@@ -7,7 +7,6 @@ with them.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import logging
 import os
@@ -21,7 +20,7 @@ from typing import Any
 from fusewire.contract.backend import Device, Fact, Unavailable
 from fusewire.contract.devices import CPU, DeviceName
 from fusewire.errors import UnavailableError
-from fusewire.process.apart import SECONDS, Fallen, devices_apart, say_devices, say_ready
+from fusewire.process.apart import SECONDS, Fallen, devices_apart
 
 # Platforms of jax whose plugins we know by name, what to say if they list nothing.
 _ADVICE: Mapping[str, str] = {
@@ -109,7 +108,7 @@ def asked_apart(
     platforms: Mapping[str, str], seconds: float = SECONDS
 ) -> list[Device | Unavailable]:
     """Have a process of its own start the platforms: one that dies there takes no CPU with it."""
-    found = devices_apart(__name__, "tell()", seconds)
+    found = devices_apart(f"{__package__}.engine", "tell()", seconds)
     return _fallen(platforms, found) if isinstance(found, Fallen) else found
 
 
@@ -123,15 +122,6 @@ def _fallen(platforms: Mapping[str, str], end: Fallen) -> list[Device | Unavaila
         )
         for name, plugin in platforms.items()
     ]
-
-
-def tell() -> None:
-    """Say what the platforms of jax list, proven."""
-    from fusewire.backends.xla.engine import XlaBackend
-
-    importlib.import_module("fusewire.backends.xla.client")
-    say_ready()
-    say_devices(XlaBackend().tried_platforms())
 
 
 def others(platforms: Mapping[str, str]) -> list[tuple[Place, Any] | Unavailable]:

@@ -280,3 +280,12 @@ def _missing() -> Unavailable | None:
         if importlib.util.find_spec(package) is None:
             return Unavailable.not_installed(INFO, package)
     return None
+
+
+def tell() -> None:
+    """Say what the platforms of jax list, proven; a process of its own runs this."""
+    from fusewire.process.apart import say_devices, say_ready
+
+    importlib.import_module("fusewire.backends.xla.client")
+    say_ready()
+    say_devices(XlaBackend().tried_platforms())
