@@ -23,8 +23,10 @@ from fusewire.ir.live import call_bytes
 from fusewire.options import EXACT, FALLBACK, LATE_BUDGET, Fallback, Options
 from fusewire.records.entries import Records
 from fusewire.records.keys import decision_fields, decision_key
-from fusewire.runtime.entry import Entry, Runner, plain
+from fusewire.runtime.arguments import plain
+from fusewire.runtime.entry import Entry, Runner
 from fusewire.runtime.finite import is_finite
+from fusewire.runtime.plan import FUNCTION
 from fusewire.runtime.regions import shape_of
 from fusewire.runtime.serving import OpenDecision
 from fusewire.runtime.transfer import to_host
@@ -327,7 +329,6 @@ class Decider:
     ) -> Entry:
         """Make the entry of the user's own function; the candidate is the best of the others."""
         from fusewire.choosing.explain import Explanation, FunctionExplanation
-        from fusewire.runtime.function import FUNCTION
 
         builder = engines.builder(candidate)
         engines.close()

@@ -47,7 +47,8 @@ from fusewire.process.forks import in_forked_child
 from fusewire.process.frames import Frame
 from fusewire.registry import Registry
 from fusewire.runtime.entry import Entry, Runner
-from fusewire.runtime.function import FUNCTION, FunctionRunner
+from fusewire.runtime.function import FunctionRunner
+from fusewire.runtime.plan import FUNCTION
 from fusewire.runtime.ranks import is_below
 from fusewire.runtime.serving import NotedDetails, OpenDecision, ServingRunner
 from fusewire.runtime.why import Tried

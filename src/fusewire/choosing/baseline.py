@@ -13,7 +13,8 @@ from fusewire.errors import EngineError, FusewireError
 from fusewire.ir.graph import HostValue
 from fusewire.planning.candidates import Candidate
 from fusewire.runtime.entry import Runner
-from fusewire.runtime.function import FUNCTION, FunctionRunner
+from fusewire.runtime.function import FunctionRunner
+from fusewire.runtime.plan import FUNCTION
 from fusewire.runtime.why import Tried
 
 

@@ -60,7 +60,7 @@ from fusewire.process.frames import Blobs
 from fusewire.records.entries import Records
 from fusewire.records.keys import accuracy_name, decision_key
 from fusewire.records.plans import Choice
-from fusewire.runtime.function import FUNCTION
+from fusewire.runtime.plan import FUNCTION
 from fusewire.runtime.ranks import ORDER, is_below, open_sentence
 from fusewire.runtime.why import Tried
 from fusewire.store.key import Key

@@ -14,9 +14,8 @@ from fusewire.records.entries import BuiltRegion
 from fusewire.records.plans import SavedPlan
 from fusewire.runtime.contact import Contacted
 from fusewire.runtime.finite import LOST_INSIDE
-from fusewire.runtime.function import FUNCTION
 from fusewire.runtime.guards import Guard
-from fusewire.runtime.plan import Plan
+from fusewire.runtime.plan import FUNCTION, Plan
 from fusewire.runtime.why import (
     Expanded,
     FailedCalls,

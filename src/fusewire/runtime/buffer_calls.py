@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -14,11 +14,14 @@ from fusewire.contract.frontend import Structure
 from fusewire.errors import OptionsError, ShapeMismatchError
 from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType
-from fusewire.runtime.entry import Entry, Run, plain
+from fusewire.runtime.arguments import plain
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.parameters import Parameters
 from fusewire.runtime.transfer import fetched
 from fusewire.runtime.updates import may_write
+
+if TYPE_CHECKING:
+    from fusewire.runtime.entry import Entry, Run
 
 # What a call may be told besides its arguments, unless it has arguments of these names.
 WORDS = frozenset(("out", "donate", "outputs"))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
@@ -16,18 +16,28 @@ from fusewire.ir.graph import Graph, HostValue
 from fusewire.ir.types import type_symbols
 from fusewire.ir.verify import attr_symbols
 from fusewire.ops.interpret import Interpreter
-from fusewire.runtime.execute import PlanRunner
-from fusewire.runtime.plan import Step
+from fusewire.runtime.plan import Plan, Step
 from fusewire.runtime.regions import RegionBuilder
 from fusewire.runtime.transfer import fetched
+
+if TYPE_CHECKING:
+    from fusewire.runtime.execute import PlanRunner
 
 
 @final
 class HostRunner:
-    """A control-flow node that the host drives; its bodies have plans of their own."""
+    """A control-flow node that the host drives; its bodies have plans of their own.
 
-    def __init__(self, step: Step, builder: RegionBuilder) -> None:
-        self._builder = builder
+    ``prepare`` makes the plan of a body ready to run.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        builder: RegionBuilder,
+        prepare: Callable[[Plan, RegionBuilder], PlanRunner],
+    ) -> None:
+        self._builder, self._prepare = builder, prepare
         self._region = step.region
         self._interpreter = Interpreter(step.region.graph, run_body=self._body)
         (node,) = step.region.graph.nodes
@@ -57,7 +67,7 @@ class HostRunner:
             if known:
                 assert self._builder.plan_body is not None, "its plan has control flow"
                 plan = self._builder.plan_body(bind_symbols(graph, sizes))
-            runner = self._runners[key] = PlanRunner(plan, self._builder, is_body=True)
+            runner = self._runners[key] = self._prepare(plan, self._builder)
         return runner.run(inputs).wait()
 
     @property

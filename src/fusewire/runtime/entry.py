@@ -14,11 +14,12 @@ from fusewire.contract.backend import Held
 from fusewire.contract.buffer import Buffer
 from fusewire.contract.devices import kind_of
 from fusewire.contract.frontend import Structure
-from fusewire.dtypes import bool_, dtype
+from fusewire.dtypes import dtype
 from fusewire.errors import ShapeMismatchError
 from fusewire.ir.dims import Symbol, bind_alone, lone_symbol
 from fusewire.ir.graph import Graph, HostValue, Value
 from fusewire.ir.types import TensorType, type_symbols
+from fusewire.runtime.arguments import is_truth, plain
 from fusewire.runtime.plan import Plan
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ class Entry:
 
             return buffer_run(self)
         call, flatten = self._call, self.arguments.flatten
-        if not self.is_plain or any(map(_is_truth, self.inputs)):
+        if not self.is_plain or any(map(is_truth, self.inputs)):
             inputs = self.inputs
             return lambda arguments: call(list(map(plain, inputs, flatten(arguments))))
         return call if _is_flat(self.arguments) else lambda arguments: call(flatten(arguments))
@@ -213,41 +214,6 @@ def _is_flat(structure: Structure) -> bool:
     """Tell whether it is a tuple of arrays and nothing else."""
     tree = structure.tree
     return type(tree) is tuple and all(item is Structure.LEAF for item in tree)
-
-
-def plain(value: Value, argument: Any) -> Any:
-    """Convert an argument for a tensor to an array of its dtype, in native byte order."""
-    if not isinstance(value.type, TensorType):
-        return argument
-    wanted = value.type.dtype.numpy
-    if isinstance(argument, np.ndarray | np.generic) and argument.dtype == wanted:
-        return _as_truth(argument) if wanted == np.bool_ else argument
-    array = as_array(argument)
-    if array.dtype.kind in "OUST":
-        return array
-    return array.astype(wanted, casting="same_kind")
-
-
-def as_array(argument: Any) -> Any:
-    """Convert to an array; a tensor that cannot be one is a ShapeMismatchError."""
-    try:
-        return np.asarray(argument)
-    except (TypeError, RuntimeError) as error:
-        kind = type(argument)
-        raise ShapeMismatchError(
-            f"An argument is a {kind.__module__}.{kind.__name__} that NumPy cannot take: {error} "
-            "Give an array, such as x.detach().float().numpy() of a PyTorch tensor."
-        ) from None
-
-
-def _is_truth(value: Value) -> bool:
-    return isinstance(value.type, TensorType) and value.type.dtype is bool_
-
-
-def _as_truth(argument: Any) -> Any:
-    """Copy booleans with bytes other than 0 and 1: engines compute with the bytes."""
-    codes = argument.view(np.uint8)
-    return codes != 0 if codes.size and codes.max() > 1 else argument
 
 
 def misfit(entry: Entry, arguments: tuple[Any, ...], casts: bool = False) -> str | None:

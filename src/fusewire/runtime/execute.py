@@ -371,6 +371,6 @@ def _step_runner(step: Step, builder: RegionBuilder, is_last: bool) -> StepRunne
         # Imports the interpreter with all ops, which most programs do not need.
         from fusewire.runtime.control import HostRunner
 
-        return HostRunner(step, builder)
+        return HostRunner(step, builder, partial(PlanRunner, is_body=True))
     runner = RegionRunner(step.region, builder, is_last)
     return _BoundedRunner(step, runner) if step.peaks and not is_last else runner

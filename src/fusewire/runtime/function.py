@@ -24,9 +24,6 @@ from fusewire.ir.types import TensorType
 from fusewire.process.guard import guarded
 from fusewire.runtime.entry import Runner
 
-# The function among backends.
-FUNCTION = "function"
-
 _Place = Callable[[Sequence[Any]], Sequence[Any]]
 
 

@@ -22,9 +22,8 @@ from fusewire.errors import FusewireError, GraphError, OptionsError, TraceError
 from fusewire.ir.graph import Graph
 from fusewire.process.forks import without_forks
 from fusewire.runtime.entry import Run, State
-from fusewire.runtime.function import FUNCTION
 from fusewire.runtime.origin import PROGRAMS, Origin
-from fusewire.runtime.plan import Plan
+from fusewire.runtime.plan import FUNCTION, Plan
 from fusewire.runtime.program import Program, ProgramPort, Result
 from fusewire.runtime.why import NodeWhy, Why
 

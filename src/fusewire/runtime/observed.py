@@ -18,7 +18,7 @@ from fusewire.contract.profiling import KernelTime, Profiled
 from fusewire.errors import EngineError
 from fusewire.events import EVENTS, EventList, RawEvent
 from fusewire.process.guard import guarded
-from fusewire.runtime.plan import Region
+from fusewire.runtime.plan import FUNCTION, Region
 
 # The runs of a region that are kept for kernels that come late.
 _MOST_RUNS = 100_000
@@ -158,8 +158,6 @@ class ObservedCall:
     """Runs calls of one signature of a program, and notes them."""
 
     def __init__(self, run: Callable[[Any], list[Any]], name: str, backend: str) -> None:
-        from fusewire.runtime.function import FUNCTION
-
         self.unobserved = run
         self._name = name
         self._backend = backend

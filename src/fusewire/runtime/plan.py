@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # The backend of control-flow nodes that no backend takes whole: the host drives them, and their
 # bodies have plans of their own.
 HOST = "host"
+# The user's own function among backends.
+FUNCTION = "function"
 # The backends whose steps the interpreter runs, under the limits of the call.
 INTERPRETED = (HOST, "reference")
 # The turn of a step beside which no other runs.

@@ -23,6 +23,7 @@ from fusewire.ir.dims import Symbol
 from fusewire.ir.graph import Graph
 from fusewire.ir.live import bytes_at_peak
 from fusewire.ir.types import TensorType, Type
+from fusewire.runtime.arguments import as_array
 from fusewire.runtime.buffer_calls import WORDS, directed, state_updates
 from fusewire.runtime.entry import (
     Details,
@@ -31,7 +32,6 @@ from fusewire.runtime.entry import (
     Run,
     Serving,
     State,
-    as_array,
     misfit,
     plain,
 )

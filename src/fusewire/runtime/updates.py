@@ -9,7 +9,7 @@ so that nothing else is copied.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -17,9 +17,11 @@ from numpy.lib.array_utils import byte_bounds
 from fusewire.contract.backend import Held
 from fusewire.host_memory import address
 from fusewire.ir.graph import Array, Graph
-from fusewire.runtime.entry import Runner
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.regions import Updates
+
+if TYPE_CHECKING:
+    from fusewire.runtime.entry import Runner
 
 
 def in_place(graph: Graph, updates: Updates) -> list[tuple[int, int]]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from fusewire.runtime.entry import Entry, plain
+from fusewire.runtime.arguments import plain
+from fusewire.runtime.entry import Entry
 from fusewire.runtime.execute import PlanRunner
 
 # The runs that are timed: so many, or fewer if they take longer than this together, in seconds.
