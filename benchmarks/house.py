@@ -1,10 +1,16 @@
-"""Is the house in order? Count lines, cycles, doubled names, and what a start imports.
+"""Is the house in order? Count what each room holds, cycles, doubled names, and a start's imports.
 
     python benchmarks/house.py [--root PATH] [--static] [--json]
 
-Reads the source tree of this checkout, or of another one with --root, and prints a table. Files
-over 600 lines are a warning: ask whether the file still holds one idea. An import-time cycle ends
-it with exit code 1.
+Reads the source tree of this checkout, or of another one with --root, and prints two tables: of the
+rooms (a room is a folder below the package, each backend and frontend is one, and the modules at
+the root are one), and of the whole. Files over 600 lines are a warning: ask whether the file still
+holds one idea.
+
+It ends with exit code 1 if there is an import-time cycle, a cycle through imports in functions that
+benchmarks/ceilings.toml does not list, or a room with more lines than its ceiling there. A change
+that adds lines finds others to remove; a decision record that names what was looked for raises a
+ceiling.
 
 Then it starts a small ONNX model and a function in fresh processes, with an empty cache (cold) and
 once more (warm), and counts the modules of the package that were imported between ``fw.compile``
@@ -21,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,6 +50,10 @@ from tests.architecture.source import (  # noqa: E402
 FILE_LINES = 600
 FUNCTION_LINES = 40
 WIDTH = 80
+CEILINGS = Path(__file__).with_name("ceilings.toml")
+AT_ROOT, WHOLE = "(root)", "(all)"
+# Folders whose folders are rooms of their own.
+WINGED = ("backends", "frontends")
 ENGINES = ("onnxruntime", "reference")
 # Iterated over rather than called one after another: ops, rules and passes, importers and tables.
 # "formats" is what onnx/ was called before: --root reads such checkouts too.
@@ -99,6 +109,52 @@ def _reachable(start: str, edges: Edges) -> set[str]:
     return seen
 
 
+# Rooms.
+
+
+def room_of(module: Module) -> str:
+    """Name the folder below the package that a module is in; `backends.xla` is one."""
+    folders = module.path.relative_to(module.root).parts[1:-1]
+    return ".".join(folders[: 2 if folders[:1] and folders[0] in WINGED else 1]) or AT_ROOT
+
+
+def rooms(files: Iterable[Module], circles: Iterable[list[str]]) -> dict[str, Report]:
+    """Count lines, statements, files, and files that are in a circle, by room."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    in_circles = {name for group in circles for name in group}
+    for module in files:
+        statements = sum(isinstance(node, ast.stmt) for node in ast.walk(module.tree))
+        counts[room_of(module)].update(
+            lines=module.text.count("\n"),
+            statements=statements,
+            files=1,
+            in_circles=module.name in in_circles,
+        )
+    return {name: dict(counts[name]) for name in sorted(counts)}
+
+
+def ceilings() -> Report:
+    """Read how many lines each room may have, and the circles that are known."""
+    return tomllib.loads(CEILINGS.read_text(encoding="utf-8"))
+
+
+def over_ceilings(report: Report, highest: Report) -> list[str]:
+    """List the rooms that are over their ceilings, and circles that are not listed."""
+    most = highest["rooms"]
+    found = {name: room["lines"] for name, room in report["rooms"].items()}
+    found[WHOLE] = report["lines"]
+    problems = [f"{name} has no ceiling" for name in sorted(found.keys() - most.keys())]
+    problems += [f"{name} is gone: drop its ceiling" for name in most.keys() - found.keys()]
+    problems += [
+        f"{name} has {count:,} lines, {most[name]:,} at most"
+        for name, count in found.items()
+        if count > most.get(name, count)
+    ]
+    circles = map(_group, report["late_cycles"])
+    unknown = [names for names in circles if names not in highest["circles"]]
+    return problems + [f"a new circle: {names}" for names in unknown]
+
+
 # Names and sizes.
 
 
@@ -121,6 +177,7 @@ def survey(source: Path) -> Report:
     at_load = cycles(import_edges(files, imports_when_loaded))
     at_any_time = cycles(import_edges(files, imports_when_run))
     return {
+        "rooms": rooms(files, at_any_time),
         "lines": sum(lines.values()),
         "files": len(files),
         "long_files": {name: n for name, n in lines.items() if n > FILE_LINES},
@@ -243,9 +300,13 @@ def _is_table(name: str) -> bool:
 # The table.
 
 
-def shown(report: Report) -> str:
+def shown(report: Report, highest: Report) -> str:
+    most = highest["rooms"]
     lines = [
-        f"lines in src                                {report['lines']:>8,}",
+        f"{'room':<24}{'lines':>9}{'ceiling':>9}{'statements':>12}{'files':>7}{'in circles':>12}",
+        *(_room_line(name, room, most.get(name)) for name, room in report["rooms"].items()),
+        "",
+        f"lines in src, and at most                   {report['lines']:>8,}  {most.get(WHOLE):,}",
         f"files in src                                {report['files']:>8,}",
         *_listed(f"files over {FILE_LINES} lines (a warning)", _sized(report["long_files"])),
         *_listed("import-time cycles (must be 0)", map(_group, report["import_cycles"])),
@@ -261,6 +322,14 @@ def shown(report: Report) -> str:
         lines += map(_start_line, _paired(report["starts"]))
         lines += [f"  * {', '.join(TABLES)}"]
     return "\n".join(line for text in lines for line in _wrapped(text))
+
+
+def _room_line(name: str, room: Report, most: int | None) -> str:
+    ceiling = "none" if most is None else f"{most:,}"
+    return (
+        f"{name:<24}{room['lines']:>9,}{ceiling:>9}{room['statements']:>12,}{room['files']:>7}"
+        f"{room['in_circles']:>12}"
+    )
 
 
 def _listed(title: str, items: Iterable[str]) -> list[str]:
@@ -307,10 +376,14 @@ def main() -> None:
     options = parser.parse_args()
     root = options.root.resolve()
     report = survey(root / "src")
+    highest = ceilings()
+    report["problems"] = over_ceilings(report, highest) if root == ROOT else []
     if not options.static:
         report["starts"] = starts(root)
-    print(json.dumps(report, indent=2) if options.json else shown(report))
-    raise SystemExit(1 if report["import_cycles"] else 0)
+    print(json.dumps(report, indent=2) if options.json else shown(report, highest))
+    for problem in report["problems"]:
+        print(problem, file=sys.stderr)
+    raise SystemExit(1 if report["import_cycles"] or report["problems"] else 0)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.house import WIDTH, shown, survey
+from benchmarks.house import WIDTH, ceilings, over_ceilings, shown, survey
 
 ROOT = Path(__file__).parents[2]
 TREE = {
@@ -36,7 +36,13 @@ def command(root: Path) -> subprocess.CompletedProcess[str]:
 def test_tree_in_order_has_nothing_listed(tmp_path: Path) -> None:
     done = command(planted(tmp_path, {}))
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {
+    report = json.loads(done.stdout)
+    assert report.pop("rooms") == {
+        "backends.one": {"lines": 1, "statements": 2, "files": 1, "in_circles": 0},
+        "ir": {"lines": 1, "statements": 2, "files": 1, "in_circles": 0},
+        "ops": {"lines": 2, "statements": 3, "files": 1, "in_circles": 0},
+    }
+    assert report == {
         "lines": 4,
         "files": 3,
         "long_files": {},
@@ -44,6 +50,7 @@ def test_tree_in_order_has_nothing_listed(tmp_path: Path) -> None:
         "late_cycles": [],
         "doubled_classes": {},
         "long_functions": {},
+        "problems": [],
     }
 
 
@@ -91,6 +98,34 @@ def test_long_file_and_function_are_listed(tmp_path: Path) -> None:
     assert report["long_functions"] == {"fusewire/ir/long.py::long": 602}
 
 
+def test_room_over_its_ceiling_is_a_problem(tmp_path: Path) -> None:
+    report = survey(planted(tmp_path, {}) / "src")
+    highest = {"(all)": 4, "backends.one": 1, "ir": 1, "ops": 2}
+    assert over_ceilings(report, {"rooms": highest, "circles": []}) == []
+    for name, count in highest.items():
+        (problem,) = over_ceilings(report, {"rooms": highest | {name: count - 1}, "circles": []})
+        assert problem == f"{name} has {count} lines, {count - 1} at most"
+
+
+def test_room_without_ceiling_and_ceiling_without_room_are_problems(tmp_path: Path) -> None:
+    report = survey(planted(tmp_path, {}) / "src")
+    highest = {"(all)": 4, "backends.one": 1, "ir": 1, "attic": 2}
+    assert over_ceilings(report, {"rooms": highest, "circles": []}) == [
+        "ops has no ceiling",
+        "attic is gone: drop its ceiling",
+    ]
+
+
+def test_new_circle_is_a_problem(tmp_path: Path) -> None:
+    text = "def later():\n    from fusewire.ops.table import Table\n"
+    report = survey(planted(tmp_path, {"ir/graph.py": text}) / "src")
+    highest = {"(all)": 9, "backends.one": 9, "ir": 9, "ops": 9}
+    (problem,) = over_ceilings(report, {"rooms": highest, "circles": []})
+    assert problem == "a new circle: ir.graph, ops.table"
+    known = {"rooms": highest, "circles": ["ir.graph, ops.table"]}
+    assert over_ceilings(report, known) == []
+
+
 def test_table_fits_a_terminal() -> None:
-    table = shown(survey(ROOT / "src"))
+    table = shown(survey(ROOT / "src"), ceilings())
     assert max(map(len, table.splitlines())) <= WIDTH
