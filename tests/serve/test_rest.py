@@ -24,7 +24,7 @@ from fusewire.serve.access import Access
 from fusewire.serve.datatypes import read_raw
 from fusewire.serve.header import read_header
 from fusewire.serve.limits import ServeLimits
-from fusewire.serve.model import Generation, ModelConfig, ServedModel
+from fusewire.serve.model import LoadedModel, ModelConfig, ServedModel
 from fusewire.serve.pages import pages
 from fusewire.serve.repository import Repository
 from fusewire.serve.rest import RestApp
@@ -109,11 +109,11 @@ class Service:
 
     async def has_waiting(self, count: int) -> None:
         """Go on once so many requests wait for a batch."""
-        while self.generation.batcher.waiting != count:
+        while self.loaded.batcher.waiting != count:
             await asyncio.sleep(0)
 
     @property
-    def generation(self) -> Generation:
+    def loaded(self) -> LoadedModel:
         return self.repository.ready(self.model)
 
 
@@ -399,7 +399,7 @@ def test_what_json_took_is_given_back_while_the_request_waits(
             generation_waits.set()
             return waiting
 
-        monkeypatch.setattr(service.generation, "submit", submit)
+        monkeypatch.setattr(service.loaded, "submit", submit)
         exchange = Exchange(*(body[at : at + step] for at in range(0, len(body), step)))
         tracemalloc.start()
         try:
@@ -474,9 +474,9 @@ def test_header_that_came_before_is_not_read_again(
 ) -> None:
     read: list[bytes] = []
 
-    def noted(generation: Generation, raw: bytes, *more: Any) -> Any:
+    def noted(loaded: LoadedModel, raw: bytes, *more: Any) -> Any:
         read.append(raw)
-        return read_header(generation, raw, *more)
+        return read_header(loaded, raw, *more)
 
     monkeypatch.setattr(rest, "read_header", noted)
     monkeypatch.setattr(rest, "_KNOWN_BYTES", len(listed()))
@@ -502,8 +502,8 @@ def test_so_many_headers_and_answers_are_remembered(
         for count, kept in ((1, 1), (2, 2), (3, 1)):
             x = np.ones((count, 3), np.float32)
             check_rows(await service.ask(binary(x)), x)
-            assert len(service.generation.headers) == kept
-            assert len(service.generation.answers) == kept
+            assert len(service.loaded.headers) == kept
+            assert len(service.loaded.answers) == kept
 
     run(numbers, use)
 
@@ -533,14 +533,14 @@ def test_answers_that_say_more_are_not_remembered(numbers: Path) -> None:
         check_rows(in_json)
         assert "id" not in in_json.said
         assert in_json.headers[b"content-type"] == b"application/json"
-        names = [port.name for port in service.generation.outputs]
+        names = [port.name for port in service.loaded.outputs]
         for wanted, name in zip(mixed, names, strict=True):
             wanted["name"] = name
         both = await service.ask(binary(outputs=mixed))
         check_rows(both)
         assert ["data" in row for row in both.said["outputs"]] == [True, False]
         assert both.headers[b"content-type"] == b"application/octet-stream"
-        assert not service.generation.answers
+        assert not service.loaded.answers
 
     run(numbers, use)
 
@@ -598,7 +598,7 @@ def test_failures_of_the_server_are_logged(
         def submit(*arguments: Any) -> Any:
             raise error
 
-        monkeypatch.setattr(service.generation, "submit", submit)
+        monkeypatch.setattr(service.loaded, "submit", submit)
         exchange = await service.ask(Exchange(listed()))
         assert exchange.status == status
         assert exchange.said["code"] == type(error).__name__

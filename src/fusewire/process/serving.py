@@ -27,7 +27,7 @@ from fusewire.process.guard import CALLERS, blaming, guarded
 from fusewire.process.lifeline import watch
 from fusewire.process.tensors import ArrayPlace, Layout, PackedValues, ValueHeader, strings
 from fusewire.process.trial import backend_of, run
-from fusewire.process.worker import Job, Worker, away, settle
+from fusewire.process.worker import Request, Worker, away, settle
 
 # A lane has room for the headers of a request and of an answer, small inputs and small outputs.
 # Only pages that are written take memory.
@@ -173,32 +173,34 @@ class Server(Worker):
             lane = _Lane(self, index, asked, told)
             threading.Thread(target=lane.serve, name=f"lane-{index}", daemon=True).start()
 
-    def _job(self, header: Any, given: Iterator[Array]) -> Job:
-        job = super()._job(header, given)
+    def _request(self, header: Any, given: Iterator[Array]) -> Request:
+        request = super()._request(header, given)
         own = header["limits"]
         self._limits = RunLimits(own["seconds"], own["memory"])
         rows = header.get("weights", {}).items()
         self._weights = {digest: read_value(value, given) for digest, value in rows}
-        return job
+        return request
 
-    def _do(self, job: Job, blobs: Blobs) -> Any:
-        if job.kind == "weigh":
-            name, executable = self._held[job.held]
+    def _do(self, request: Request, blobs: Blobs) -> Any:
+        if request.kind == "weigh":
+            name, executable = self._held[request.held]
             return guarded(name, "load", name, executable.run_bytes)
-        if job.kind != "load":
+        if request.kind != "load":
             # Only to say that it is alive.
             return None
         if self._backend is None:
             self._report("import")
             self._backend = backend_of(self._reference)
         backend, name = self._backend, self._backend.info.name
-        self.close_process(backend, job.config)
+        self.close_process(backend, request.config)
         self._report("load")
         weights, self._weights = self._weights, {}
         for array in weights.values():
             array.flags.writeable = False
-        loaded = guarded(name, "load", name, backend.load, job.artifact, job.device, weights)
-        self._held[job.held] = (name, guarded(name, "load", name, _checked, loaded))
+        loaded = guarded(
+            name, "load", name, backend.load, request.artifact, request.device, weights
+        )
+        self._held[request.held] = (name, guarded(name, "load", name, _checked, loaded))
         return bool(loaded.is_reentrant)
 
     @property

@@ -1,4 +1,4 @@
-"""The child process, which ``start`` begins: runs one job at a time.
+"""The child process, which ``start`` begins: runs one request at a time.
 
 It holds what the parent sent and has not dropped: constants by digest, executables by name. The
 parent decides what to keep and when to end; the child ends with its parent.
@@ -43,8 +43,8 @@ _ANY_SIZE = 1 << 62
 
 
 @dataclass(frozen=True)
-class Job:
-    """A request of the parent; each kind of job uses the fields it needs."""
+class Request:
+    """What the parent asks for; each kind of request uses the fields it needs."""
 
     kind: str
     device: Device
@@ -90,14 +90,14 @@ class Worker:
         own = frame.header["limits"]
         try:
             with limited(RunLimits(own["seconds"], own["memory"])):
-                answer = {"result": self._do(self._job(frame.header, iter(frame.blobs)), blobs)}
+                answer = {"result": self._do(self._request(frame.header, iter(frame.blobs)), blobs)}
         except EngineError as error:
             about = {"code": error.code, "reason": error.reason, "advice": error.advice}
             answer, blobs = {"error": about}, []
         except CALLERS as error:
             answer, blobs = {"error": {"code": type(error).__name__, "reason": str(error)}}, []
         self._say({"job": frame.header["job"], **answer}, blobs)
-        # After the answer: if an engine crashes here, the job itself succeeded.
+        # After the answer: if an engine crashes here, the request itself succeeded.
         for held in frame.header.get("drop", ()):
             what, executable = self._held.pop(held)
             guarded(self._reference, "run", what, executable.close)
@@ -111,8 +111,8 @@ class Worker:
         held = resident(os.getpid())
         self._say({"phase": phase, "name": name, "resident": held, **more})
 
-    def _job(self, header: Any, given: Iterator[Array]) -> Job:
-        """Read a job in the order in which the parent writes it, and keep what it sends."""
+    def _request(self, header: Any, given: Iterator[Array]) -> Request:
+        """Read a request in the order in which the parent writes it, and keep what it sends."""
 
         def record(name: str, kind: type) -> Any:
             return read_record(header[name], given, kind) if header.get(name) else None
@@ -123,7 +123,7 @@ class Worker:
         region, file = self._region(header, given)
         weights = {digest: self._constants[digest].array for digest in header.get("lent", ())}
         # Kinds of jobs that lack one of these do not use it.
-        return Job(
+        return Request(
             header["kind"],
             device,
             config,
@@ -160,28 +160,32 @@ class Worker:
         weights = {name: self._constants[name] for name in names}
         return region, SentFile(format_, digest, region, payload, weights)
 
-    def _do(self, job: Job, blobs: Blobs) -> Any:
+    def _do(self, request: Request, blobs: Blobs) -> Any:
         if self._backend is None:
             self._report("import")
             self._backend = backend_of(self._reference)
             self._report("import", environment=list(self._backend.info.environment))
         backend, name = self._backend, self._backend.info.name
-        if job.kind == "probe":
+        if request.kind == "probe":
             self._report("probe")
             return _records(name, "probe", "", guarded(name, "probe", "", backend.probe), blobs)
-        self.close_process(backend, job.config)
-        if job.kind == "compile":
-            return self._compile(backend, job, blobs)
-        if job.kind == "contact" and not job.artifact and missing_programs(backend.info.programs):
+        self.close_process(backend, request.config)
+        if request.kind == "compile":
+            return self._compile(backend, request, blobs)
+        if (
+            request.kind == "contact"
+            and not request.artifact
+            and missing_programs(backend.info.programs)
+        ):
             # Another child compiles; this one then loads what it made.
             return {"programs": list(backend.info.programs)}
-        if job.kind == "contact":
-            return self._contact(backend, job, blobs)
-        if job.kind in ("run", "time"):
-            return (self._run if job.kind == "run" else self._time)(name, job, blobs)
+        if request.kind == "contact":
+            return self._contact(backend, request, blobs)
+        if request.kind in ("run", "time"):
+            return (self._run if request.kind == "run" else self._time)(name, request, blobs)
         self._report("claim")
-        what = described(job.region)
-        offers = guarded(name, "claim", what, backend.claim, job.region, job.device)
+        what = described(request.region)
+        offers = guarded(name, "claim", what, backend.claim, request.region, request.device)
         return _records(name, "claim", what, offers, blobs)
 
     def close_process(self, backend: Backend, config: Config | None) -> None:
@@ -194,51 +198,51 @@ class Worker:
             finish()
             self._is_closed = True
 
-    def _compile(self, backend: Backend, job: Job, blobs: Blobs) -> Any:
+    def _compile(self, backend: Backend, request: Request, blobs: Blobs) -> Any:
         """Compile with the programs that the backend declares, and run nothing."""
-        name, what = backend.info.name, described(job.region)
+        name, what = backend.info.name, described(request.region)
         if missing_programs(backend.info.programs):
             raise EngineGarbage(f"{name} declares other programs than before")
         self._report("compile")
         start = time.perf_counter()
-        given = backend, job.region, job.file, job.device, job.config
+        given = backend, request.region, request.file, request.device, request.config
         artifact = guarded(name, "compile", what, compiled, *given)
         seconds = time.perf_counter() - start
         with blaming(name, "compile", what):
             made = write_record(artifact, blobs)
         return {"artifact": made, "metrics": {"compile_seconds": seconds}}
 
-    def _contact(self, backend: Backend, job: Job, blobs: Blobs) -> Any:
-        name, what = backend.info.name, job.what
-        if job.artifact is None:
-            given = job.region, job.device, job.config, job.inputs
-            trial = attempt(backend, *given, self._report, job.file)
+    def _contact(self, backend: Backend, request: Request, blobs: Blobs) -> Any:
+        name, what = backend.info.name, request.what
+        if request.artifact is None:
+            given = request.region, request.device, request.config, request.inputs
+            trial = attempt(backend, *given, self._report, request.file)
         else:
-            held = job.device, job.weights, job.inputs, what
-            trial = attempt_artifact(backend, job.artifact, *held, self._report)
+            held = request.device, request.weights, request.inputs, what
+            trial = attempt_artifact(backend, request.artifact, *held, self._report)
         with blaming(name, "compile", what):
-            made = None if job.artifact else write_record(trial.artifact, blobs)
+            made = None if request.artifact else write_record(trial.artifact, blobs)
         with blaming(name, "run", what):
             outputs = [write_value(x, blobs) for x in trial.outputs]
-        self._held[job.held] = (what, trial.executable)
+        self._held[request.held] = (what, trial.executable)
         peak = peak_memory()
         metrics = {**trial.metrics, **({} if peak is None else {"peak_bytes": peak})}
         return {"artifact": made, "outputs": outputs, "metrics": metrics}
 
-    def _run(self, name: str, job: Job, blobs: Blobs) -> Any:
-        what, executable = self._held[job.held]
+    def _run(self, name: str, request: Request, blobs: Blobs) -> Any:
+        what, executable = self._held[request.held]
         self._report("run")
-        outputs = guarded(name, "run", what, run, executable, job.inputs)
+        outputs = guarded(name, "run", what, run, executable, request.inputs)
         with blaming(name, "run", what):
             return [write_value(x, blobs) for x in outputs]
 
-    def _time(self, name: str, job: Job, blobs: Blobs) -> Any:
+    def _time(self, name: str, request: Request, blobs: Blobs) -> Any:
         """Run several times on the given inputs, or on the last ones."""
-        what, executable = self._held[job.held]
+        what, executable = self._held[request.held]
         self._report("run")
-        if not job.is_same:
-            self._timed = job.inputs
-        return run_timed(name, what, executable, self._timed, job.count)
+        if not request.is_same:
+            self._timed = request.inputs
+        return run_timed(name, what, executable, self._timed, request.count)
 
 
 def _records(name: str, phase: Phase, what: str, found: Any, blobs: Blobs) -> Any:

@@ -27,7 +27,7 @@ from fusewire.serve.binding import BoundForm, TensorForm
 from fusewire.serve.datatypes import datatype_of, read_listed, read_raw, write_raw
 from fusewire.serve.logs import log_failure
 from fusewire.serve.messages import METHODS, SERVICE, messages, parse
-from fusewire.serve.model import Generation, ServedModel
+from fusewire.serve.model import LoadedModel, ServedModel
 from fusewire.serve.pages import server_metadata
 from fusewire.serve.repository import Repository, status_of
 from fusewire.serve.wire import (
@@ -177,26 +177,26 @@ class GrpcService:
     async def _model_infer(self, call: _Call) -> Any:
         request = call.request
         model = self._repository.find(request.model_name, request.model_version)
-        generation = self._repository.ready(model)
+        loaded = self._repository.ready(model)
         if len(request.inputs) > self._repository.limits.inputs:
             raise RequestTooLarge(f"The request has {len(request.inputs)} inputs.")
         forms = tuple([TensorForm(x.name, x.datatype, tuple(x.shape)) for x in request.inputs])
         if any(dim < 0 for _, _, shape in forms for dim in shape):
             raise RequestError("The shape of an input is a list of sizes.")
-        form = generation.binder.bind(forms)
-        _wanted(request, generation)
+        form = loaded.binder.bind(forms)
+        _wanted(request, loaded)
         raws = await call.tensors(form)
         arrays = await call.do(_arrays, request, raws, form)
-        if not generation.binder.has(form) or generation is not model.current:
+        if not loaded.binder.has(form) or loaded is not model.current:
             # It was replaced while the tensors were read.
-            generation = self._repository.ready(model)
-            form = generation.binder.bind(forms)
+            loaded = self._repository.ready(model)
+            form = loaded.binder.bind(forms)
         arrays = form.arranged(arrays)
         seconds = self._seconds(request, call.context)
-        future = generation.submit(arrays, form, time.monotonic() + seconds)
+        future = loaded.submit(arrays, form, time.monotonic() + seconds)
         if seconds < self._repository.limits.request_seconds:
             self._repository.expire(future, seconds)
-        answer = self._written(model, generation, request, await future)
+        answer = self._written(model, loaded, request, await future)
         model.counts.note_answer("grpc", "OK")
         return answer
 
@@ -214,13 +214,13 @@ class GrpcService:
         return seconds
 
     def _written(
-        self, model: ServedModel, generation: Generation, request: Any, outputs: Sequence[Array]
+        self, model: ServedModel, loaded: LoadedModel, request: Any, outputs: Sequence[Array]
     ) -> Any:
         answer = self._answer(
-            model_name=model.config.name, model_version=generation.version, id=request.id
+            model_name=model.config.name, model_version=loaded.version, id=request.id
         )
-        for place in _wanted(request, generation):
-            port, array = generation.outputs[place], outputs[place]
+        for place in _wanted(request, loaded):
+            port, array = loaded.outputs[place], outputs[place]
             answer.outputs.add(name=port.name, datatype=datatype_of(port.dtype), shape=array.shape)
             answer.raw_output_contents.append(write_raw(array))
         return answer
@@ -233,15 +233,15 @@ def _authorization(context: Context) -> bytes | None:
     return None
 
 
-def _wanted(request: Any, generation: Generation) -> Sequence[int]:
+def _wanted(request: Any, loaded: LoadedModel) -> Sequence[int]:
     names = [item.name for item in request.outputs]
     if not names:
-        return range(len(generation.names))
-    unknown = [name for name in names if name not in generation.names]
-    if unknown or len(names) > len(generation.names):
-        shown = ", ".join(generation.names)
+        return range(len(loaded.names))
+    unknown = [name for name in names if name not in loaded.names]
+    if unknown or len(names) > len(loaded.names):
+        shown = ", ".join(loaded.names)
         raise RequestError(f"There is no output {unknown[:1]}. The outputs are {shown}.")
-    return [generation.names.index(name) for name in names]
+    return [loaded.names.index(name) for name in names]
 
 
 def _arrays(request: Any, raws: Sequence[bytes | memoryview], form: BoundForm) -> list[Array]:

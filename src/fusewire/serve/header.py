@@ -19,7 +19,7 @@ from fusewire.serve.binding import BoundForm, TensorForm
 from fusewire.serve.datatypes import read_listed, read_raw
 
 if TYPE_CHECKING:
-    from fusewire.serve.model import Generation
+    from fusewire.serve.model import LoadedModel
 
 # Beyond any size of a dim or of a tensor: JSON has numbers of any length.
 _LONGEST = 1 << 40
@@ -27,7 +27,7 @@ _LONGEST = 1 << 40
 
 @dataclass(frozen=True, eq=False)
 class RequestHeader:
-    """The JSON part of a request, checked against a generation of a model.
+    """The JSON part of a request, checked against a loaded model.
 
     ``starts`` are where binary tensors begin behind it; None where ``data`` has a list instead, or
     the bytes that a child made of one. ``outputs`` are positions of the outputs to send, and
@@ -66,13 +66,13 @@ class RequestHeader:
 
 
 def read_header(
-    generation: Generation, raw: bytes, most_inputs: int, listed: Mapping[int, Array] = {}
+    loaded: LoadedModel, raw: bytes, most_inputs: int, listed: Mapping[int, Array] = {}
 ) -> RequestHeader:
     """Read and check it; ``listed`` are bytes of tensors that a child took out of it, by place."""
     said = parse_json(raw)
     inputs = inputs_of(said, most_inputs)
     forms = tuple(form_of(item) for item in inputs)
-    form = generation.binder.bind(forms)
+    form = loaded.binder.bind(forms)
     starts: list[int | None] = []
     sizes: list[int] = []
     data: list[Any] = []
@@ -92,7 +92,7 @@ def read_header(
         tuple(starts),
         tuple(sizes),
         tuple(data),
-        _outputs(said, about, generation),
+        _outputs(said, about, loaded),
         field_of(said, "id", str, None),
         timeout_of(about.get("timeout")),
         at,
@@ -163,10 +163,10 @@ def timeout_of(value: Any) -> float | None:
 
 
 def _outputs(
-    said: Any, about: Mapping[str, Any], generation: Generation
+    said: Any, about: Mapping[str, Any], loaded: LoadedModel
 ) -> tuple[tuple[int, bool], ...]:
     is_binary = about.get("binary_data_output", False) is True
-    names: Sequence[str] = generation.names
+    names: Sequence[str] = loaded.names
     wanted = field_of(said, "outputs", list, None)
     if not wanted:
         return tuple((place, is_binary) for place in range(len(names)))

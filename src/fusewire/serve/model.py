@@ -1,6 +1,6 @@
 """A model in service: its program in several replicas, its batcher, and its replacement on reload.
 
-A generation is one version of the file. While the next one is compiled, the current one answers;
+A loaded model is one version of the file. While the next one is compiled, the current one answers;
 then new requests go to the new one, and the old one ends when its last request is answered.
 """
 
@@ -57,7 +57,7 @@ class ModelConfig:
     release: str | None = None
 
 
-class Generation:
+class LoadedModel:
     """One version of a model file, compiled and ready."""
 
     def __init__(self, config: ModelConfig, limits: ServeLimits, counts: ModelCounts) -> None:
@@ -120,7 +120,7 @@ class Generation:
     def submit(
         self, arrays: list[Array], form: BoundForm, deadline: float
     ) -> asyncio.Future[list[Array]]:
-        """Have a request answered that was bound to this generation's inputs."""
+        """Have a request answered that was bound to this version's inputs."""
         key = self.binder.batch_key(form, arrays)
         return self.batcher.submit(arrays, key, form.rows, deadline)
 
@@ -137,7 +137,7 @@ class Generation:
 
 
 class ServedModel:
-    """A name under which requests find the current generation."""
+    """A name under which requests find the version that is loaded."""
 
     def __init__(self, config: ModelConfig, limits: ServeLimits) -> None:
         self.config = config
@@ -149,7 +149,7 @@ class ServedModel:
         # Of the file that could not be loaded: it is tried again once it changes.
         self._failed: Stamp | None = None
         self._limits = limits
-        self._current: Generation | None = None
+        self._current: LoadedModel | None = None
         self._loading = asyncio.Lock()
         self._draining: set[asyncio.Task[None]] = set()
 
@@ -159,11 +159,11 @@ class ServedModel:
         return self._current is not None
 
     @property
-    def current(self) -> Generation | None:
-        """The generation that new requests go to."""
+    def current(self) -> LoadedModel | None:
+        """The version that new requests go to."""
         return self._current
 
-    async def load(self) -> Generation:
+    async def load(self) -> LoadedModel:
         """Compile the file as it is now, and have new requests go to it.
 
         Nothing is compiled again for a file that did not change: anybody may ask for it.
@@ -174,7 +174,7 @@ class ServedModel:
             if self._current is not None and self._current.stamp == stamp:
                 return self._current
             try:
-                fresh = await loop.run_in_executor(None, self._generation)
+                fresh = await loop.run_in_executor(None, self._loaded_model)
             except FusewireError as error:
                 self.error, self._failed = str(error), stamp
                 raise
@@ -186,14 +186,14 @@ class ServedModel:
                 self._retire(old)
             return fresh
 
-    def _generation(self) -> Generation:
+    def _loaded_model(self) -> LoadedModel:
         self.is_loading = True
         try:
-            return Generation(self.config, self._limits, self.counts)
+            return LoadedModel(self.config, self._limits, self.counts)
         finally:
             self.is_loading = False
 
-    def _retire(self, old: Generation) -> None:
+    def _retire(self, old: LoadedModel) -> None:
         task = asyncio.get_running_loop().create_task(old.drain())
         self._draining.add(task)
         task.add_done_callback(self._draining.discard)

@@ -22,7 +22,7 @@ from fusewire.serve.access import Access
 from fusewire.serve.datatypes import datatype_of
 from fusewire.serve.limits import ServeLimits
 from fusewire.serve.metrics import exposition
-from fusewire.serve.model import Generation, ServedModel
+from fusewire.serve.model import LoadedModel, ServedModel
 
 # The values of a request are to blame for these.
 _CALLERS = (CheckError, ShapeMismatchError, DimError, TypeRuleError, BudgetError)
@@ -79,12 +79,12 @@ class Repository:
             )
         return model
 
-    def ready(self, model: ServedModel) -> Generation:
-        """Return the generation that answers; ServerBusy while there is none."""
-        generation = model.current
-        if generation is None:
+    def ready(self, model: ServedModel) -> LoadedModel:
+        """Return the version that answers; ServerBusy while there is none."""
+        loaded = model.current
+        if loaded is None:
             raise ServerBusy(f"{model.config.name} is not ready.", 1)
-        return generation
+        return loaded
 
     def expire(self, future: asyncio.Future[Any], seconds: float) -> None:
         """Have a request fail that is not answered in time."""
@@ -93,25 +93,25 @@ class Repository:
 
     def metadata(self, model: ServedModel) -> dict[str, Any]:
         """Describe the inputs and outputs of a model."""
-        generation = self.ready(model)
+        loaded = self.ready(model)
         return {
             "name": model.config.name,
             "versions": [str(model.version)],
             "platform": PLATFORM,
-            "inputs": [_tensor(port) for port in generation.inputs],
-            "outputs": [_tensor(port) for port in generation.outputs],
+            "inputs": [_tensor(port) for port in loaded.inputs],
+            "outputs": [_tensor(port) for port in loaded.outputs],
         }
 
     def config(self, model: ServedModel) -> dict[str, Any]:
         """Describe how a model is batched, and why not if it is not."""
-        generation = self.ready(model)
-        policy = generation.batcher.policy
+        loaded = self.ready(model)
+        policy = loaded.batcher.policy
         return {
             **self.metadata(model),
-            "max_batch_size": policy.rows if generation.proof.is_proven else 0,
-            "not_batched": generation.proof.refusal,
+            "max_batch_size": policy.rows if loaded.proof.is_proven else 0,
+            "not_batched": loaded.proof.refusal,
             "delay_seconds": policy.delay,
-            "replicas": len(generation.replicas.all),
+            "replicas": len(loaded.replicas.all),
         }
 
     def index(self) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ from fusewire.serve.datatypes import datatype_of, raw_view, write_listed, write_
 from fusewire.serve.header import RequestHeader, read_header
 from fusewire.serve.json_reader import JsonReader
 from fusewire.serve.logs import log_failure
-from fusewire.serve.model import Generation, ServedModel
+from fusewire.serve.model import LoadedModel, ServedModel
 from fusewire.serve.repository import Repository, status_of
 
 Send: TypeAlias = "Callable[[dict[str, Any]], Awaitable[None]]"
@@ -41,7 +41,7 @@ Headers: TypeAlias = "list[tuple[bytes, bytes]]"
 # Of a body, in order.
 Parts: TypeAlias = "list[bytes | memoryview]"
 # A request, and its tensors in the order of the model's inputs.
-Read: TypeAlias = "tuple[Generation, RequestHeader, list[Array]]"
+Read: TypeAlias = "tuple[LoadedModel, RequestHeader, list[Array]]"
 
 _LENGTH = b"inference-header-content-length"
 # Paths that are remembered, headers and answers of requests to a model, and how long headers are.
@@ -120,15 +120,15 @@ class RestApp:
         self, model: ServedModel, scope: Scope, reading: RequestBody
     ) -> tuple[Headers, Parts]:
         reading.note_headers(scope)
-        generation, asked, arrays = await self._read(model, reading)
+        loaded, asked, arrays = await self._read(model, reading)
         limit = self._limits.request_seconds
         seconds = limit if asked.timeout is None else min(limit, asked.timeout)
         now = time.monotonic()
-        future = generation.submit(arrays, asked.form, now + seconds)
+        future = loaded.submit(arrays, asked.form, now + seconds)
         if asked.timeout is not None:
             self._repository.expire(future, seconds)
         self._watch(now, future, reading.receive)
-        return _written(model, generation, asked, await future)
+        return _written(model, loaded, asked, await future)
 
     async def _read(self, model: ServedModel, reading: RequestBody) -> Read:
         """Read a request, as far as it is not refused before, and make its tensors."""
@@ -140,10 +140,10 @@ class RestApp:
             raise RequestError(f"The header has {size} bytes of a body of {len(body)}.")
         if size > self._limits.json_bytes:
             raise too_long_json(size, self._limits.json_bytes)
-        generation, asked = await self._header(model, body[:size])
+        loaded, asked = await self._header(model, body[:size])
         _check_rest(asked, len(body) - size)
         arrays = asked.arrays(body, size)
-        return generation, asked if size <= _KNOWN_BYTES else asked.without_lists(), arrays
+        return loaded, asked if size <= _KNOWN_BYTES else asked.without_lists(), arrays
 
     async def _read_pieces(self, model: ServedModel, reading: RequestBody) -> Read:
         """Read a request that is long, slow or compressed."""
@@ -158,10 +158,10 @@ class RestApp:
             raw = bytes(view[:size])
         if length is None:
             buffer.clear()
-        generation, asked = await self._header(model, raw)
+        loaded, asked = await self._header(model, raw)
         if length is None:
             _check_rest(asked, 0)
-            return generation, asked.without_lists(), asked.arrays(b"", 0)
+            return loaded, asked.without_lists(), asked.arrays(b"", 0)
         return await self._read_rest(model, reading, raw, asked)
 
     async def _read_rest(
@@ -179,31 +179,31 @@ class RestApp:
         _check_rest(asked, len(reading.buffer) - len(raw))
         body = memoryview(reading.buffer).toreadonly()
         arrays = await _arrays_of(asked, body, len(raw))
-        generation = self._repository.ready(model)
-        if not generation.binder.has(asked.form):
+        loaded = self._repository.ready(model)
+        if not loaded.binder.has(asked.form):
             # It was replaced while the tensors came.
-            generation, asked = await self._header(model, raw)
+            loaded, asked = await self._header(model, raw)
             _check_rest(asked, len(reading.buffer) - len(raw))
             arrays = asked.arrays(body, len(raw))
-        return generation, asked.without_lists(), arrays
+        return loaded, asked.without_lists(), arrays
 
-    async def _header(self, model: ServedModel, raw: bytes) -> tuple[Generation, RequestHeader]:
+    async def _header(self, model: ServedModel, raw: bytes) -> tuple[LoadedModel, RequestHeader]:
         """Read the JSON part of a request, here if that is quick, else in a child."""
-        generation = self._repository.ready(model)
-        known: RequestHeader | None = generation.headers.get(raw)
+        loaded = self._repository.ready(model)
+        known: RequestHeader | None = loaded.headers.get(raw)
         if known is not None:
-            return generation, known
+            return loaded, known
         listed: dict[int, Array] = {}
         size, rest = len(raw), raw
         if size > self._limits.json_at_once:
             rest, listed = await self._json.read(raw)
-            generation = self._repository.ready(model)
-        asked = read_header(generation, rest, self._limits.inputs, listed)
+            loaded = self._repository.ready(model)
+        asked = read_header(loaded, rest, self._limits.inputs, listed)
         if size <= _KNOWN_BYTES and asked.id is None:
-            if len(generation.headers) >= _KNOWN:
-                generation.headers.clear()
-            generation.headers[raw] = asked
-        return generation, asked
+            if len(loaded.headers) >= _KNOWN:
+                loaded.headers.clear()
+            loaded.headers[raw] = asked
+        return loaded, asked
 
     async def close(self) -> None:
         """End the child that parses large requests."""
@@ -262,32 +262,32 @@ def _check_rest(asked: RequestHeader, rest: int) -> None:
 
 
 def _written(
-    model: ServedModel, generation: Generation, asked: RequestHeader, outputs: Sequence[Array]
+    model: ServedModel, loaded: LoadedModel, asked: RequestHeader, outputs: Sequence[Array]
 ) -> tuple[Headers, Parts]:
     chosen = [outputs[place] for place, _ in asked.outputs]
     if asked.id is not None or not all(is_binary for _, is_binary in asked.outputs):
-        return _described(model, generation, asked, chosen)
+        return _described(model, loaded, asked, chosen)
     # All that the header says follows from these; strings differ in size.
     key = (asked.outputs, *[array.shape for array in chosen])
-    header = generation.answers.get(key)
+    header = loaded.answers.get(key)
     if header is None or any(array.dtype == object for array in chosen):
-        headers, parts = _described(model, generation, asked, chosen)
-        if len(generation.answers) >= _KNOWN:
-            generation.answers.clear()
-        generation.answers[key] = bytes(parts[0])
+        headers, parts = _described(model, loaded, asked, chosen)
+        if len(loaded.answers) >= _KNOWN:
+            loaded.answers.clear()
+        loaded.answers[key] = bytes(parts[0])
         return headers, parts
     raws = [raw_view(array) for array in chosen]
     return [_BINARY, (_LENGTH, b"%d" % len(header))], [header, *raws]
 
 
 def _described(
-    model: ServedModel, generation: Generation, asked: RequestHeader, chosen: Sequence[Array]
+    model: ServedModel, loaded: LoadedModel, asked: RequestHeader, chosen: Sequence[Array]
 ) -> tuple[Headers, Parts]:
     """Write an answer in full: a header in JSON, and binary outputs behind it."""
     rows: list[dict[str, Any]] = []
     parts: Parts = []
     for (place, is_binary), array in zip(asked.outputs, chosen, strict=True):
-        port = generation.outputs[place]
+        port = loaded.outputs[place]
         row: dict[str, Any] = {
             "name": port.name,
             "datatype": datatype_of(port.dtype),
@@ -305,7 +305,7 @@ def _described(
                     'Ask for it as binary data: "parameters": {"binary_data": true}.'
                 ) from None
         rows.append(row)
-    said: dict[str, Any] = {"model_name": model.config.name, "model_version": generation.version}
+    said: dict[str, Any] = {"model_name": model.config.name, "model_version": loaded.version}
     if asked.id is not None:
         said["id"] = asked.id
     said["outputs"] = rows

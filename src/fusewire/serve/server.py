@@ -140,8 +140,8 @@ class InferenceServer:
 
     async def _load_all(self) -> None:
         for model in self.repository.models.values():
-            generation = await model.load()
-            policy, proof = generation.batcher.policy, generation.proof
+            loaded = await model.load()
+            policy, proof = loaded.batcher.policy, loaded.proof
             fields = {"model": model.config.name, "replicas": model.config.replicas}
             if proof.is_proven:
                 log_event("loaded", **fields, batch_rows=policy.rows, delay=policy.delay)

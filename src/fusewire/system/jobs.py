@@ -45,7 +45,7 @@ if sys.platform == "win32":
         )
 
     @final
-    class Job:
+    class JobObject:
         """Holds a process and all that it starts; they are killed when this is closed."""
 
         def __init__(self, pid: int) -> None:

@@ -17,7 +17,7 @@ from typing import final
 if sys.platform == "win32":
     import msvcrt
 
-    from fusewire.system.jobs import Job
+    from fusewire.system.jobs import JobObject
 
 # Signals that engines do not send to themselves, and that we send only to end a process.
 _ENDING = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
@@ -55,7 +55,7 @@ class Spawned:
                 creationflags=subprocess.CREATE_NO_WINDOW,
                 env=dict(environment),
             )
-            self._job = Job(self.process.pid)
+            self._job = JobObject(self.process.pid)
         else:
             self.process = subprocess.Popen(
                 [*command, *map(str, passed)],

@@ -24,14 +24,16 @@ from fusewire.frontends.trace import (
 )
 from fusewire.frontends.trace.location import refusal
 from fusewire.frontends.trace.sizes import Size
-from fusewire.frontends.trace.table import Row, promoted
+from fusewire.frontends.trace.table import Replacement, promoted
 
 if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
     from fusewire.frontends.trace.tracer import Tracer
 
 _MODULES = (creation, movement, joining, reductions, selection, ordering, algebra)
-ROWS: dict[Any, Row] = {f: row for module in _MODULES for f, row in module.TABLE.rows.items()}
+ROWS: dict[Any, Replacement] = {
+    f: row for module in _MODULES for f, row in module.TABLE.rows.items()
+}
 # NumPy's own code calls the functions behind its public ones.
 _BEHIND = {getattr(f, "_implementation", None): row for f, row in ROWS.items()}
 _ADVICE = {

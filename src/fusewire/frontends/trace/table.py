@@ -21,7 +21,7 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Row:
+class Replacement:
     """The replacement of a function: called with the recording, then with its arguments.
 
     Known arrays go to NumPy itself, unless the row returns views or writes into arguments.
@@ -35,7 +35,7 @@ class Table:
     """The rows of one module."""
 
     def __init__(self) -> None:
-        self.rows: dict[Any, Row] = {}
+        self.rows: dict[Any, Replacement] = {}
 
     def row(self, *functions: Any, takes_known: bool = False) -> Callable[[Handler], Handler]:
         """Register a handler for functions."""
@@ -43,7 +43,7 @@ class Table:
         def put(handler: Handler) -> Handler:
             for function in functions:
                 assert function not in self.rows, f"{function} has two rows"
-                self.rows[function] = Row(handler, takes_known)
+                self.rows[function] = Replacement(handler, takes_known)
             return handler
 
         return put
