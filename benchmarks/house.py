@@ -4,7 +4,8 @@
 
 Reads the source tree of this checkout, or of another one with --root, and prints two tables: of the
 rooms (a room is a folder below the package, each backend and frontend is one, and the modules at
-the root are one), and of the whole. Files over 600 lines are a warning: ask whether the file still
+the root are one; *late* are names imported inside functions, *circles* files in one), and of the
+whole. Files over 600 lines are a warning: ask whether the file still
 holds one idea.
 
 It ends with exit code 1 if there is an import-time cycle, a cycle through imports in functions that
@@ -119,7 +120,7 @@ def room_of(module: Module) -> str:
 
 
 def rooms(files: Iterable[Module], circles: Iterable[list[str]]) -> dict[str, Report]:
-    """Count lines, statements, files, and files that are in a circle, by room."""
+    """Count lines, statements, files, imports in functions, and files in a circle, by room."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     in_circles = {name for group in circles for name in group}
     for module in files:
@@ -128,9 +129,17 @@ def rooms(files: Iterable[Module], circles: Iterable[list[str]]) -> dict[str, Re
             lines=module.text.count("\n"),
             statements=statements,
             files=1,
+            late_imports=_late_imports(module),
             in_circles=module.name in in_circles,
         )
     return {name: dict(counts[name]) for name in sorted(counts)}
+
+
+def _late_imports(module: Module) -> int:
+    """Count the names of the package that are imported inside functions."""
+    ours = [x for x in imports_when_run(module) if is_within(x.target, PACKAGE)]
+    loaded = set(imports_when_loaded(module))
+    return sum(imported not in loaded for imported in ours)
 
 
 def ceilings() -> Report:
@@ -303,7 +312,7 @@ def _is_table(name: str) -> bool:
 def shown(report: Report, highest: Report) -> str:
     most = highest["rooms"]
     lines = [
-        f"{'room':<24}{'lines':>9}{'ceiling':>9}{'statements':>12}{'files':>7}{'in circles':>12}",
+        f"{'room':<24}{'lines':>9}{'ceiling':>9}{'statements':>12}{'files':>7}{'late':>7}{'circles':>9}",
         *(_room_line(name, room, most.get(name)) for name, room in report["rooms"].items()),
         "",
         f"lines in src, and at most                   {report['lines']:>8,}  {most.get(WHOLE):,}",
@@ -328,7 +337,7 @@ def _room_line(name: str, room: Report, most: int | None) -> str:
     ceiling = "none" if most is None else f"{most:,}"
     return (
         f"{name:<24}{room['lines']:>9,}{ceiling:>9}{room['statements']:>12,}{room['files']:>7}"
-        f"{room['in_circles']:>12}"
+        f"{room['late_imports']:>7}{room['in_circles']:>9}"
     )
 
 

@@ -37,10 +37,11 @@ def test_tree_in_order_has_nothing_listed(tmp_path: Path) -> None:
     done = command(planted(tmp_path, {}))
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
+    nothing = {"late_imports": 0, "in_circles": 0}
     assert report.pop("rooms") == {
-        "backends.one": {"lines": 1, "statements": 2, "files": 1, "in_circles": 0},
-        "ir": {"lines": 1, "statements": 2, "files": 1, "in_circles": 0},
-        "ops": {"lines": 2, "statements": 3, "files": 1, "in_circles": 0},
+        "backends.one": {"lines": 1, "statements": 2, "files": 1, **nothing},
+        "ir": {"lines": 1, "statements": 2, "files": 1, **nothing},
+        "ops": {"lines": 2, "statements": 3, "files": 1, **nothing},
     }
     assert report == {
         "lines": 4,
