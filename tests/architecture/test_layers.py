@@ -51,6 +51,8 @@ LAYERS = (
     "contract",
     "fusion",
     "rewrite",
+    # What integers a graph holds, which rules of rewrite ask.
+    "facts",
     "numerics",
     "ops",
     "ir",

@@ -10,12 +10,12 @@ import pytest
 import fusewire as fw
 from fusewire import ops
 from fusewire.dtypes import float32, int64
+from fusewire.facts.proof import Prover
+from fusewire.facts.ranges import ranges
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.ranges import Range
-from fusewire.planning.proof import Prover
 from fusewire.rewrite.narrowing import Narrowing
-from fusewire.rewrite.ranges import ranges
 from tests.planning.integer_rules import RULES, graph_inputs, sets
 
 SETS = 40

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fusewire.facts.known import Facts
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.parse import parse_type
@@ -14,7 +15,6 @@ from fusewire.ops.movement import transpose
 from fusewire.ops.subgraph import subgraph
 from fusewire.ops.table import verify
 from fusewire.rewrite.engine import simplify
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import Anything, Number, call, match
 from fusewire.rewrite.pipeline import RULES
 from fusewire.rewrite.rule import Outcome, Rule, RuleTable, on

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from fusewire.dtypes import dtype
+from fusewire.facts.known import Facts
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.conversion import cast
 from fusewire.ops.interpret import interpret
 from fusewire.ops.movement import transpose
 from fusewire.rewrite import pipeline
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import maker
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.rewrite.rule import Outcome, Rule, on

@@ -22,6 +22,7 @@ import numpy as np
 from fusewire.choosing.poison import Poison
 from fusewire.dtypes import DType
 from fusewire.errors import BudgetError, EngineRaised, FusewireError, StoreError
+from fusewire.facts.roles import Role, roles
 from fusewire.ir.graph import Array, Graph, HostValue
 from fusewire.ir.types import TensorType, Type
 from fusewire.numerics.deviation import Deviation
@@ -29,7 +30,6 @@ from fusewire.numerics.judge import Alone, Verdict, summary
 from fusewire.numerics.oracle import Oracle
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.limits import RunLimits, limited, meter
-from fusewire.rewrite.roles import Role, roles
 
 Run = Callable[[Sequence[HostValue]], list[HostValue]]
 # "inaccurate" is said only of what computes in less than the model's own dtypes.

@@ -1,7 +1,7 @@
 """Ranges of integer elements, as ops declare them for their outputs.
 
 An op's ``value_range`` is given the node, one of its outputs and the ranges of its operands, None
-where one is not known; ``fusewire.rewrite.ranges`` follows them through a graph. The arithmetic is
+where one is not known; ``fusewire.facts.ranges`` follows them through a graph. The arithmetic is
 exact: what leaves a dtype is seen to. A size may be larger than any memory, of a tensor with
 another axis that is empty.
 """

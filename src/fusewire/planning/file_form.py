@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from fusewire.contract.backend import Shapes
 from fusewire.contract.model_file import FileReader, ModelFile
+from fusewire.facts.bounds import unbounded
 from fusewire.ir.graph import Graph, Value
 from fusewire.ops.requires import label_of
-from fusewire.planning.bounds import unbounded
 from fusewire.planning.guards import Need, guarding, needy_nodes
 from fusewire.planning.planner import Planned
 from fusewire.planning.target import Target

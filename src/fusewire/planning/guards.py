@@ -15,6 +15,7 @@ from typing import Protocol
 
 from fusewire.contract.backend import Held
 from fusewire.dtypes import DType
+from fusewire.facts.proof import Prover
 from fusewire.ir.builder import Rebuild
 from fusewire.ir.dims import Dim, Shape, Symbol, is_at_most, lone_symbol, symbols
 from fusewire.ir.graph import Array, Graph, Node, Value
@@ -22,7 +23,6 @@ from fusewire.ir.types import TensorType
 from fusewire.ops.intervals import Rule
 from fusewire.ops.requires import Interval, Operands, Requirement, label_of
 from fusewire.ops.table import get_op
-from fusewire.planning.proof import Prover
 from fusewire.runtime.guards import EntryChecks, Guard, ViewStep
 
 

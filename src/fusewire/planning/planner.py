@@ -10,12 +10,12 @@ from typing import TypeAlias
 from fusewire.contract.backend import Device, Shapes
 from fusewire.contract.devices import CPU, DeviceName
 from fusewire.errors import EngineError, RefusedError
+from fusewire.facts.bounds import peaks, unbounded
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import type_symbols
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 from fusewire.options import FALLBACK
-from fusewire.planning.bounds import peaks, unbounded
 from fusewire.planning.claims import Claimed, answers, ask_safely
 from fusewire.planning.guards import (
     Guarding,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from fusewire.errors import DimError, TypeRuleError
+from fusewire.facts.known import Facts
 from fusewire.ir.dims import (
     Apply,
     Dim,
@@ -31,7 +32,6 @@ from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Trait
 from fusewire.ops.inference import axes_of, axis_of
 from fusewire.ops.table import get_op
-from fusewire.rewrite.facts import Facts
 
 # The axis along which the rows of a value lie; None if the value is the same for every batch.
 Axis: TypeAlias = "int | None"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fusewire.facts.roles import roles
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
-from fusewire.rewrite.roles import roles
 from fusewire.runtime.why import Work
 
 # Longer than any shape, shorter than any data.

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from fusewire.facts.known import Facts
 from fusewire.ir.builder import Rebuild
 from fusewire.ir.dims import is_equal
 from fusewire.ir.graph import Attr, Graph, Node, Value, order
 from fusewire.ir.types import tensor_of
 from fusewire.ops.subgraph import alike
 from fusewire.ops.table import untold
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.rule import Log, Rewritten, Rule, as_outputs, rules_by_op
 
 # Rewrites that follow from one another before a node is left as it is.

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from fusewire.facts.known import Facts
 from fusewire.ir.builder import Rebuild, inline
 from fusewire.ir.graph import Graph, Node
 from fusewire.ops.activation import silu
 from fusewire.ops.decompose import GRADES, Grade
 from fusewire.ops.table import get_op
 from fusewire.rewrite.engine import simplify
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.rule import Outcome, Rewritten, Rule, on
 
 # Returns None for a node that an engine takes, else a sentence that says why not.

@@ -9,6 +9,7 @@ import numpy as np
 
 from fusewire.dtypes import string
 from fusewire.errors import FusewireError
+from fusewire.facts.known import Facts
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, Sym
 from fusewire.ir.graph import Graph, Node, Value
@@ -17,7 +18,6 @@ from fusewire.ops.declare import Trait
 from fusewire.ops.elementwise import add, exp
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import get_op
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.rule import Outcome, Rule, on
 
 

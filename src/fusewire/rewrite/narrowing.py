@@ -1,7 +1,7 @@
 """Which 64-bit integers an engine may hold in 32 bits, and what its calls must satisfy for that.
 
 An engine that computes in 32 bits asks here, and decides nothing by itself. A value is narrow if
-every number that it can be fits int32, in the exact arithmetic of ``fusewire.rewrite.ranges``: then
+every number that it can be fits int32, in the exact arithmetic of ``fusewire.facts.ranges``: then
 what is proven of it in 64 bits is what the engine computes. Where that depends on what enters the
 graph, it is named, and the engine checks it at its door, before anything is narrowed: integers that
 become indices lie within ``ENTERING``, and sizes fit. A call that does not comply is not the
@@ -16,6 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from fusewire.dtypes import int64, uint64
 from fusewire.errors import DimError
+from fusewire.facts.known import Facts
+from fusewire.facts.ranges import ranges, whole_range
+from fusewire.facts.roles import ENTERING, roles
 from fusewire.ir.dims import Apply, Dim, Sym, lone_symbol, substitute, symbols
 from fusewire.ir.graph import Attr, Graph, Node, Value
 from fusewire.ir.types import TensorType
@@ -23,9 +26,6 @@ from fusewire.ops.declare import Trait
 from fusewire.ops.ranges import MOST, Range
 from fusewire.ops.subgraph import Bound, bound_by, carried, dims_of, with_shape
 from fusewire.ops.table import get_op
-from fusewire.rewrite.facts import Facts
-from fusewire.rewrite.ranges import ranges, whole_range
-from fusewire.rewrite.roles import ENTERING, roles
 
 # A number of rounds, which engines count in 32 bits.
 _ROUNDS = Range(0, MOST)

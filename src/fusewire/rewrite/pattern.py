@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from fusewire.dtypes import string
+from fusewire.facts.known import Facts
 from fusewire.ir.graph import Attr, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Trait
 from fusewire.ops.movement import broadcast_to
 from fusewire.ops.table import get_op
-from fusewire.rewrite.facts import Facts
 
 # Constants with more elements are weights: not read to see if they are all one number.
 MOST_ELEMENTS = 4096

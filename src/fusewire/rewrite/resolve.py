@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusewire.facts.known import Facts
 from fusewire.ir.builder import Rebuild, bind_symbols
 from fusewire.ir.dims import Dim, Symbol, lone_symbol, substitute, symbols
 from fusewire.ir.graph import Attr, Graph, Node, order
 from fusewire.ir.types import Type, tensor_of, type_symbols
 from fusewire.ops.declare import FRESH
 from fusewire.ops.table import get_op
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.rule import Log, Rewritten, label
 from fusewire.rewrite.rules.shapes import twin
 from fusewire.rewrite.specialize import infer_again

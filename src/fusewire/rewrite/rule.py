@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
+from fusewire.facts.known import Facts
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.parse import parse_type
 from fusewire.ops.declare import Op
 from fusewire.ops.table import get_op
-from fusewire.rewrite.facts import Facts
 
 # What replaces the outputs of a node; or a sentence that says why a tempting rewrite would be wrong
 # here; or None if the rule does not apply.

@@ -14,10 +14,10 @@ from fusewire.backends.openvino.int8 import round_weights
 from fusewire.backends.openvino.scope import Scope
 from fusewire.contract.backend import CALIBRATED, ENGINE_NAN, EXACT_NODES, NAN, Fact
 from fusewire.contract.region import nodes_at
+from fusewire.facts.roles import ENTERING
 from fusewire.ir.graph import Array, Graph, Node, Value
 from fusewire.process.machine import features
 from fusewire.rewrite.int8 import int8_places
-from fusewire.rewrite.roles import ENTERING
 from fusewire.rewrite.static_int8 import weight_codes, with_static_int8
 
 

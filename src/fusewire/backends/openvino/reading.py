@@ -22,13 +22,13 @@ from fusewire.backends.openvino.storage import LONG, NARROWED, STORAGE
 from fusewire.contract.backend import Fact
 from fusewire.contract.model_file import ModelFile
 from fusewire.dtypes import DType
+from fusewire.facts.roles import ENTERING
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Trait
 from fusewire.ops.requires import label_of
 from fusewire.ops.table import get_op
 from fusewire.rewrite.narrowing import Narrowing
-from fusewire.rewrite.roles import ENTERING
 
 if TYPE_CHECKING:
     from fusewire.contract.backend import Slot

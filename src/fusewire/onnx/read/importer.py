@@ -19,6 +19,7 @@ from fusewire.errors import (
     SizesNeededError,
     TypeRuleError,
 )
+from fusewire.facts.known import Facts
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Symbol, lone_symbol
 from fusewire.ir.graph import Constant, Graph, Node, Value, order
@@ -32,7 +33,6 @@ from fusewire.onnx.read.scope import ImportedBody, ImportScope
 from fusewire.onnx.read.standard_functions import standard_function
 from fusewire.onnx.types import input_type
 from fusewire.ops.outside import OUTSIDE
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.fold import Budget, ConstantFolder
 
 # A constant larger than this is not computed while importing: the pipeline may do it later.

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fusewire.dtypes import DType
+from fusewire.facts.known import Facts
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Node, Value
 from fusewire.ops.declare import Op
@@ -31,7 +32,6 @@ from fusewire.ops.elementwise import (
 )
 from fusewire.ops.logic import bitwise_and, bitwise_or, bitwise_xor
 from fusewire.ops.movement import broadcast_to
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import is_number, maker, shaped, splat
 from fusewire.rewrite.rule import Outcome, RuleTable, on
 

@@ -7,9 +7,9 @@ from typing import Any
 import ml_dtypes
 
 from fusewire.dtypes import DType, string
+from fusewire.facts.known import Facts
 from fusewire.ir.graph import Node
 from fusewire.ops.conversion import bitcast, cast
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import maker
 from fusewire.rewrite.rule import Outcome, RuleTable, on
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from fusewire.dtypes import bool_
+from fusewire.facts.known import Facts
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Node, Value
 from fusewire.ops.elementwise import clip, maximum, minimum
 from fusewire.ops.logic import equal, logical_and, logical_not, logical_or, where
 from fusewire.ops.table import get_op
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import is_number, maker, shaped, splat
 from fusewire.rewrite.rule import Outcome, RuleTable, on
 from fusewire.rewrite.rules.algebra import full_like

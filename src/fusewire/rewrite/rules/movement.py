@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from fusewire.errors import TypeRuleError
+from fusewire.facts.known import Facts
 from fusewire.ir.builder import inline
 from fusewire.ir.graph import Node, Value
 from fusewire.ops.declare import Op, Trait
 from fusewire.ops.elementwise import add, exp
 from fusewire.ops.movement import broadcast_to, expand_dims, reshape, transpose
 from fusewire.ops.table import get_op
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import maker
 from fusewire.rewrite.rule import Outcome, RuleTable, on
 

@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
+from fusewire.facts.known import Facts
 from fusewire.ir.graph import Node, Value
 from fusewire.ops.activation import gelu, hard_sigmoid, hard_swish, quick_gelu, sigmoid, silu, swish
 from fusewire.ops.elementwise import add, clip, divide, erf, multiply
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import is_private, maker, splat
 from fusewire.rewrite.rule import Outcome, RuleTable, on
 

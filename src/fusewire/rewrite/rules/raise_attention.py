@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fusewire.dtypes import bool_
+from fusewire.facts.known import Facts
 from fusewire.ir.dims import floordiv
 from fusewire.ir.graph import Node, Value
 from fusewire.ops.contraction import matmul
@@ -17,7 +18,6 @@ from fusewire.ops.movement import broadcast_to, concat, reshape, transpose
 from fusewire.ops.normalization import softmax
 from fusewire.ops.slicing import slice_axis
 from fusewire.ops.transformer import attention, rotary
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import is_private, maker, splat
 from fusewire.rewrite.rule import Outcome, RuleTable, on
 from fusewire.rewrite.rules.raise_activation import SHARED

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fusewire.facts.known import Facts
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node, Value
 from fusewire.ir.types import TensorType
@@ -22,7 +23,6 @@ from fusewire.ops.normalization import layer_norm, rms_norm, softmax
 from fusewire.ops.reduction import reduce_max, reduce_sum
 from fusewire.ops.statistics import reduce_mean
 from fusewire.ops.table import get_op
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import is_number, is_private, maker, splat
 from fusewire.rewrite.rule import Outcome, RuleTable, on
 from fusewire.rewrite.rules.raise_activation import SHARED

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fusewire.dtypes import int4
+from fusewire.facts.known import Facts
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Node, Value
 from fusewire.ops.contraction import linear, matmul
@@ -15,7 +16,6 @@ from fusewire.ops.inference import axis_of
 from fusewire.ops.movement import broadcast_to, reshape, transpose
 from fusewire.ops.quantization import dequantize
 from fusewire.ops.quantized import BYTES, matmul_nbits
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import maker
 from fusewire.rewrite.rule import Outcome, RuleTable, on
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from fusewire.facts.known import Facts
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axes_of, axis_of
 from fusewire.ops.movement import reshape
 from fusewire.ops.pooling import max_pool, max_pool_with_indices
 from fusewire.ops.reduction import argmax, reduce_max, reduce_prod
 from fusewire.ops.table import get_op
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import maker
 from fusewire.rewrite.rule import Outcome, RuleTable, on
 from fusewire.rewrite.rules.algebra import full_like

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fusewire.errors import DimError, FusewireError, TypeRuleError
+from fusewire.facts.known import Facts
 from fusewire.ir.builder import bind_symbols, constant, inline
 from fusewire.ir.dims import Dim, Sym, Symbol, lone_symbol, symbol, symbols, unbacked
 from fusewire.ir.graph import Attr, Graph, Node, Value
@@ -25,7 +26,6 @@ from fusewire.ops.movement import concat
 from fusewire.ops.shape import shape_of
 from fusewire.ops.subgraph import bound_by
 from fusewire.ops.table import get_op
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import MOST_ELEMENTS
 from fusewire.rewrite.rule import Outcome, RuleTable, on
 from fusewire.rewrite.specialize import infer_again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fusewire.facts.known import Facts
 from fusewire.ir.graph import Node, Value
 from fusewire.ops.declare import Op
 from fusewire.ops.elementwise import (
@@ -20,7 +21,6 @@ from fusewire.ops.elementwise import (
 )
 from fusewire.ops.logic import bitwise_not, logical_not
 from fusewire.ops.table import get_op
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import maker
 from fusewire.rewrite.rule import Outcome, RuleTable, on
 

@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from fusewire.facts.known import Facts
 from fusewire.ir.dims import Dim, is_at_most
 from fusewire.ir.graph import Node, Value
 from fusewire.ops.inference import axes_of, axis_of
 from fusewire.ops.movement import broadcast_to, concat, tile
 from fusewire.ops.slicing import flip, pad, slice_, slice_axis, split
-from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import maker
 from fusewire.rewrite.rule import Outcome, RuleTable, on
 

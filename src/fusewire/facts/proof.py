@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
+from fusewire.facts.known import Facts
+from fusewire.facts.ranges import ranges, whole_range
 from fusewire.ir.dims import (
     Dim,
     Sym,
@@ -27,8 +29,6 @@ from fusewire.ops.declare import Trait
 from fusewire.ops.ranges import Range
 from fusewire.ops.requires import Interval
 from fusewire.ops.table import get_op
-from fusewire.rewrite.facts import Facts
-from fusewire.rewrite.ranges import ranges, whole_range
 
 # Deep enough for what programs do to an index; a hostile graph must not cost more.
 _DEPTH = 24

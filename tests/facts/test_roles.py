@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from fusewire.dtypes import bool_, float32, int32, int64
+from fusewire.facts.ranges import ranges
+from fusewire.facts.roles import roles
 from fusewire.ir.dims import symbol
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
@@ -28,8 +30,6 @@ from fusewire.ops.reduction import argmax, reduce_sum
 from fusewire.ops.shape import shape_of
 from fusewire.ops.slicing import slice_axis
 from fusewire.ops.subgraph import FLAG, INDEX, subgraph
-from fusewire.rewrite.ranges import ranges
-from fusewire.rewrite.roles import roles
 
 N = symbol("n")
 

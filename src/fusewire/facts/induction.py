@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fusewire.facts.ranges import constant_ranges, follow, whole_range
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ops.ranges import Range
 from fusewire.ops.table import get_op
-from fusewire.rewrite.ranges import constant_ranges, follow, whole_range
 
 # Loops with more rounds are not followed, nor integers that more nodes make.
 _MOST_ROUNDS = 4096

@@ -8,12 +8,12 @@ import numpy as np
 
 from fusewire import ops
 from fusewire.dtypes import float32, int64
+from fusewire.facts.bounds import peaks, unbounded
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import symbol, unbacked
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.subgraph import FLAG, INDEX, subgraph
-from fusewire.planning.bounds import peaks, unbounded
 
 
 def kept(graph: Graph) -> set[str]:

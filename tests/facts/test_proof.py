@@ -10,14 +10,14 @@ import pytest
 
 from fusewire import ops
 from fusewire.dtypes import bool_, float32, int32, int64, uint8
+from fusewire.facts import proof
+from fusewire.facts.proof import Prover
+from fusewire.facts.ranges import whole_range
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, dim_max, symbol, unbacked
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.movement import broadcast_to, reshape, transpose
-from fusewire.planning import proof
-from fusewire.planning.proof import Prover
-from fusewire.rewrite.ranges import whole_range
 
 N, M = symbol("n"), symbol("m")
 Given: TypeAlias = "dict[str, Value]"

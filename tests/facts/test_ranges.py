@@ -7,13 +7,13 @@ import pytest
 
 from fusewire import ops
 from fusewire.dtypes import float32, int64
+from fusewire.facts.proof import Prover
+from fusewire.facts.ranges import ranges
 from fusewire.ir.dims import symbol
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.interpret import interpret
 from fusewire.ops.ranges import Range
-from fusewire.planning.proof import Prover
-from fusewire.rewrite.ranges import ranges
 
 ENDS = (-20, -3, -1, 0, 1, 2, 20)
 ARITHMETIC = (

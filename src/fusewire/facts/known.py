@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fusewire.facts.elements import Elements, constant_elements, elements_of, is_tracked
 from fusewire.ir.dims import Dim, Symbol, substitute
 from fusewire.ir.graph import Graph, Node, Value, uses
-from fusewire.rewrite.elements import Elements, constant_elements, elements_of, is_tracked
 
 
 class Facts:

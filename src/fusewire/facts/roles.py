@@ -13,11 +13,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from fusewire.facts.ranges import ranges, whole_range
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ops.declare import Trait
 from fusewire.ops.ranges import MOST, Range
 from fusewire.ops.table import get_op
-from fusewire.rewrite.ranges import ranges, whole_range
 
 Role = Literal["index", "data"]
 # Sums and differences of two such numbers fit int32.

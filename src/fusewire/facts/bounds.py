@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from fusewire.facts.induction import carried
+from fusewire.facts.ranges import ranges
 from fusewire.ir.dims import Dim, Sym, Symbol
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.live import live_at_peak
@@ -17,8 +19,6 @@ from fusewire.ir.types import TensorType, type_symbols
 from fusewire.ops.declare import Trait
 from fusewire.ops.ranges import Range
 from fusewire.ops.table import get_op
-from fusewire.planning.induction import carried
-from fusewire.rewrite.ranges import ranges
 
 # An engine drives loops of up to so many rounds, those inside counted as well.
 _MOST_ROUNDS = 2**20
