@@ -21,9 +21,10 @@ from fusewire.options import EXACT, FALLBACK
 from fusewire.records.keys import body_key
 from fusewire.records.plans import SavedPlan, SavedTarget
 from fusewire.records.recall import keep_host_graphs
-from fusewire.runtime.entry import Entry, Runner
+from fusewire.runtime.entry import Entry
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import Plan
+from fusewire.runtime.runner import Runner
 from fusewire.runtime.why import Tried
 from fusewire.store.key import Key
 from fusewire.trials.build import BuildTarget, PlanBuilder

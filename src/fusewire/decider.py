@@ -24,10 +24,11 @@ from fusewire.options import EXACT, FALLBACK, LATE_BUDGET, Fallback, Options
 from fusewire.records.entries import Records
 from fusewire.records.keys import decision_fields, decision_key
 from fusewire.runtime.arguments import plain
-from fusewire.runtime.entry import Entry, Runner
+from fusewire.runtime.entry import Entry
 from fusewire.runtime.finite import is_finite
 from fusewire.runtime.plan import FUNCTION
 from fusewire.runtime.regions import shape_of
+from fusewire.runtime.runner import Runner
 from fusewire.runtime.serving import OpenDecision
 from fusewire.runtime.transfer import to_host
 from fusewire.store.disk import Store

@@ -46,10 +46,11 @@ from fusewire.options import Options
 from fusewire.process.forks import in_forked_child
 from fusewire.process.frames import Frame
 from fusewire.registry import Registry
-from fusewire.runtime.entry import Entry, Runner
+from fusewire.runtime.entry import Entry
 from fusewire.runtime.function import FunctionRunner
 from fusewire.runtime.plan import FUNCTION
 from fusewire.runtime.ranks import is_below
+from fusewire.runtime.runner import Runner
 from fusewire.runtime.serving import NotedDetails, OpenDecision, ServingRunner
 from fusewire.runtime.why import Tried
 from fusewire.store.disk import Store

@@ -12,9 +12,9 @@ from fusewire.choosing.measure import Comparison
 from fusewire.errors import EngineError, FusewireError
 from fusewire.ir.graph import HostValue
 from fusewire.planning.candidates import Candidate
-from fusewire.runtime.entry import Runner
 from fusewire.runtime.function import FunctionRunner
 from fusewire.runtime.plan import FUNCTION
+from fusewire.runtime.runner import Runner
 from fusewire.runtime.why import Tried
 
 

@@ -21,7 +21,7 @@ from fusewire.numerics.oracle import Oracle
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.limits import RunLimits, limited
 from fusewire.options import EXACT, Accuracy
-from fusewire.runtime.entry import Runner
+from fusewire.runtime.runner import Runner
 from fusewire.runtime.transfer import to_host
 
 # After so many doubtful answers in a row the program says so.

@@ -23,7 +23,7 @@ from fusewire.choosing.measure import Comparison, Contender, Timing, compare, in
 from fusewire.choosing.race import worth
 from fusewire.errors import EngineError
 from fusewire.ir.graph import HostValue
-from fusewire.runtime.entry import Runner
+from fusewire.runtime.runner import Runner
 from fusewire.runtime.why import Tried
 
 # Seconds that a duel takes; calls that are too long for this run a few times in turns.

@@ -21,21 +21,13 @@ from fusewire.ir.graph import Graph, HostValue, Value
 from fusewire.ir.types import TensorType, type_symbols
 from fusewire.runtime.arguments import is_truth, plain
 from fusewire.runtime.plan import Plan
+from fusewire.runtime.runner import Runner
 
 if TYPE_CHECKING:
     from fusewire.runtime.why import Why
 
 Run = Callable[[tuple[Any, ...]], list[Any]]
 Restore = Callable[[list[Any]], Any]
-
-
-class Runner(Protocol):
-    """Runs to the end and returns values on the host, as the caller gets them."""
-
-    @property
-    def call(self) -> Callable[[Sequence[Held]], list[Any]]: ...
-
-    def close(self) -> None: ...
 
 
 @final

@@ -22,7 +22,7 @@ from fusewire.errors import EngineGarbage, ShapeMismatchError
 from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType
 from fusewire.process.guard import guarded
-from fusewire.runtime.entry import Runner
+from fusewire.runtime.runner import Runner
 
 _Place = Callable[[Sequence[Any]], Sequence[Any]]
 

@@ -635,13 +635,13 @@ class ModuleProgram:
     def __str__(self) -> str:
         if not self._state.programs:
             return repr(self)
-        from fusewire.runtime.report import program_text
+        from fusewire.runtime.description import program_text
 
         return program_text(self)
 
     def _repr_html_(self) -> str:
         """Show inputs, outputs and where it runs in a notebook."""
-        from fusewire.runtime.report import program_html
+        from fusewire.runtime.description import program_html
 
         return program_html(self)
 

@@ -474,8 +474,8 @@ class Program:
 
         With arguments, it explains their signature, and runs them some times for the timeline.
         """
+        from fusewire.runtime.timeline import measure
         from fusewire.runtime.view.plan_view import PlanView
-        from fusewire.runtime.view.timeline import measure
 
         if not arguments and not named:
             return PlanView(self.name, self.why())
@@ -539,13 +539,13 @@ class Program:
         return f"<Program {self.name}({takes}) on {latest.backend}, {latest.nodes} nodes>"
 
     def __str__(self) -> str:
-        from fusewire.runtime.report import program_text
+        from fusewire.runtime.description import program_text
 
         return program_text(self)
 
     def _repr_html_(self) -> str:
         """Show inputs, outputs and where it runs in a notebook."""
-        from fusewire.runtime.report import program_html
+        from fusewire.runtime.description import program_html
 
         return program_html(self)
 

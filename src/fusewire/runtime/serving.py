@@ -22,8 +22,9 @@ from fusewire.contract.backend import Held
 from fusewire.errors import NoQuietError
 from fusewire.ir.graph import HostValue
 from fusewire.process.calls import CallPage, new_page
-from fusewire.runtime.entry import Details, Entry, Runner, State
+from fusewire.runtime.entry import Details, Entry, State
 from fusewire.runtime.plan import Plan
+from fusewire.runtime.runner import Runner
 from fusewire.runtime.transfer import to_host
 from fusewire.runtime.why import Tried, Why
 

@@ -21,7 +21,7 @@ from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.regions import Updates
 
 if TYPE_CHECKING:
-    from fusewire.runtime.entry import Runner
+    from fusewire.runtime.runner import Runner
 
 
 def in_place(graph: Graph, updates: Updates) -> list[tuple[int, int]]:

@@ -11,7 +11,8 @@ from typing import Any, final
 import numpy as np
 
 from fusewire.errors import FusewireError
-from fusewire.runtime.entry import Entry, Run, Runner
+from fusewire.runtime.entry import Entry, Run
+from fusewire.runtime.runner import Runner
 
 LOG = logging.getLogger("fusewire")
 # One size at a time: the calls need the cores.
