@@ -4,8 +4,8 @@
 
 Models of the zoo that have a guard (benchmarks/zoo/zoo.py fetches them). Own time: the copies and
 checks of a plan alone, on the arguments of a call, divided by a call without them. End to end:
-single calls with and without them in turns, with a second program without them beside it (A/A), as
-the ratio of 10th percentiles with a 95% interval. The bars: own time at most 1% of a call, 3% of
+single calls with and without them in turns, on the same sessions, and without them once more (A/A),
+as the ratio of 10th percentiles with a 95% interval. The bars: own time at most 1% of a call, 3% of
 one under 1 ms; and end to end inside what A/A shows, or below the same bar. Exit 1 if one is
 missed.
 """
@@ -17,6 +17,7 @@ import json
 import sys
 import time
 import warnings
+from copy import copy
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -33,40 +34,24 @@ ENGINES = ("onnxruntime", "openvino", "auto")
 OWN_SECONDS = 1.0
 
 
-def programs(path: Path, engine: str, inputs: list[Any]) -> list[Any]:
-    """Make three programs of one plan."""
-    made = []
-    for _ in range(3):
-        made.append(fw.compile(path, backend=engine, fallback="allow"))
-        made[-1](*inputs)
-        made[-1].wait()
-    return made
+def entry_of(path: Path, engine: str, inputs: tuple[Any, ...]) -> Any:
+    """Make the entry of a settled program."""
+    program = fw.compile(path, backend=engine, fallback="allow")
+    program(*inputs)
+    program.wait()
+    return program.entry(tuple(inputs))
 
 
-def without_guards(program: Any, inputs: list[Any]) -> None:
-    """Call the engine of a program without the checks of its plan."""
-    entry = program.entry(tuple(inputs))
-    runner = entry.runner
+def without_guards(entry: Any) -> Any:
+    """Give an entry whose calls skip the checks, and run the very sessions of another."""
+    runner = copy(entry.runner)
     runner._checks = [None] * len(runner._checks)
-    bare = replace(entry, runner=_Bare(runner._run, runner))
-    for key, held in list(program._entries.items()):
-        if held is entry:
-            program._entries[key] = bare
-            program._calls[key] = bare.run, bare.restore
+    runner._run = runner._direct() or runner._within_limits
+    runner.call = runner._run
+    return replace(entry, runner=runner)
 
 
-class _Bare:
-    """A runner that skips the checks at the start of a run."""
-
-    def __init__(self, call: Any, runner: Any) -> None:
-        self.call = call
-        self._runner = runner
-
-    def close(self) -> None:
-        self._runner.close()
-
-
-def own_seconds(runner: Any, plan: Any, inputs: list[Any]) -> float:
+def own_seconds(runner: Any, plan: Any, inputs: tuple[Any, ...]) -> float:
     """Time the copies and the checks of the start of a run, and the look at its floats."""
     from fusewire.runtime.finite import are_finite
     from fusewire.runtime.guards import EntryChecks
@@ -86,13 +71,13 @@ def low(times: Any, axis: int = 0) -> Any:
     return np.quantile(times, 0.1, axis=axis)
 
 
-def in_turns(calls: list[Any], inputs: list[Any], rounds: int) -> np.ndarray[Any, Any]:
-    """Time every program once a round, in changing order."""
+def in_turns(calls: list[Any], inputs: tuple[Any, ...], rounds: int) -> np.ndarray[Any, Any]:
+    """Time every call once a round, in changing order."""
     rng, times = np.random.default_rng(0), np.zeros((rounds, len(calls)))
     for number in range(rounds):
         for place in rng.permutation(len(calls)):
             start = time.perf_counter()
-            calls[place](*inputs)
+            calls[place](inputs)
             times[number, place] = time.perf_counter() - start
     return times
 
@@ -110,22 +95,20 @@ def measure(name: str, engine: str, rounds: int) -> dict[str, Any]:
     sys.path.insert(0, str(ROOT / "benchmarks" / "zoo"))
     zoo: Any = import_module("zoo")
 
-    inputs = list(zoo.inputs(name).values())
-    guarded, bare, again = programs(zoo.path(name), engine, inputs)
-    for program in (bare, again):
-        without_guards(program, inputs)
-    in_turns([guarded, bare, again], inputs, 20)
-    times = in_turns([guarded, bare, again], inputs, rounds)
-    runner, plan = guarded.entry(tuple(inputs)).runner, guarded.plan
-    call = float(low(times[:, 1]))
-    own, bar = own_seconds(runner, plan, inputs), 0.03 if call < 1e-3 else 0.01
+    inputs = tuple(zoo.inputs(name).values())
+    entry = entry_of(zoo.path(name), engine, inputs)
+    calls = [entry.run, without_guards(entry).run, without_guards(entry).run]
+    in_turns(calls, inputs, 20)
+    times = in_turns(calls, inputs, rounds)
+    plan, call = entry.details.plan, float(low(times[:, 1]))
+    own, bar = own_seconds(entry.runner, plan, inputs), 0.03 if call < 1e-3 else 0.01
     ratio, noise = interval(times[:, 0], times[:, 1]), interval(times[:, 2], times[:, 1])
     is_inside = ratio["ratio"] <= max(noise["high"], 1 + bar)
     return {
         "model": name,
         "engine": engine,
         "guards": len(plan.guards) + sum(len(step.guards) for step in plan.steps),
-        "floats": len(runner._looked_at),
+        "floats": len(entry.runner._looked_at),
         "regions": len(plan.steps),
         "own_us": own * 1e6,
         "call_us": call * 1e6,
