@@ -63,7 +63,7 @@ def own_seconds(runner: Any, plan: Any, inputs: tuple[Any, ...]) -> float:
         start = time.perf_counter()
         are_finite(checks.admitted(inputs), places)
         times.append(time.perf_counter() - start)
-    return low(times)
+    return float(low(times))
 
 
 def low(times: Any, axis: int = 0) -> Any:

@@ -23,18 +23,9 @@ from fusewire.ir.dims import Symbol
 from fusewire.ir.graph import Graph
 from fusewire.ir.live import bytes_at_peak
 from fusewire.ir.types import TensorType, Type
-from fusewire.runtime.arguments import as_array
+from fusewire.runtime.arguments import as_array, plain
 from fusewire.runtime.buffer_calls import WORDS, directed, state_updates
-from fusewire.runtime.entry import (
-    Details,
-    Entry,
-    Restore,
-    Run,
-    Serving,
-    State,
-    misfit,
-    plain,
-)
+from fusewire.runtime.entry import Details, Entry, Restore, Run, Serving, State, misfit
 from fusewire.runtime.observed import ObservedCall
 from fusewire.runtime.origin import PROGRAMS, Origin
 from fusewire.runtime.parameters import Parameters
