@@ -13,7 +13,7 @@ setup:
 [no-exit-message]
 smoke *ARGS:
     pytest --numprocesses 2 -m "not (slow or torch or xla or ray or webgpu or triton)" {{ARGS}} \
-        tests/architecture tests/ir tests/rewrite tests/ops tests/frontends \
+        tests/architecture tests/ir tests/facts tests/rewrite tests/ops tests/frontends \
         tests/platforms/test_smoke.py
 
 # Tests of what differs from main, or from a commit
