@@ -162,7 +162,6 @@ def test_probing_looks_for_the_gpus_of_the_build(monkeypatch: pytest.MonkeyPatch
     assert devices.built_for() == "cuda"
     # The process that looks has a build for the CPU, and lists nothing.
     assert len(TorchBackend().probe()) == 1
-    monkeypatch.setattr(devices, "tell", None)
     (fallen,) = devices.asked_apart("cuda", seconds=0.0)
     assert isinstance(fallen, Unavailable)
     assert fallen.device == "cuda"
