@@ -38,6 +38,8 @@ MARKS = {
 _IMPORT = re.compile(
     r"^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w, ]+))?", re.MULTILINE
 )
+# A backend of tests, as it is registered.
+_REFERENCE = re.compile(r'"(tests(?:\.\w+)+):')
 _NOT_INSTALLED = re.compile(r"(?:needs the package|No module named) '?(\w+)")
 
 
@@ -78,9 +80,10 @@ def _imported(file: Path, seen: set[Path]) -> Iterator[str]:
 
 @functools.cache
 def _names(file: Path) -> frozenset[str]:
-    found = _IMPORT.findall(file.read_text(encoding="utf-8"))
+    text = file.read_text(encoding="utf-8")
+    found = _IMPORT.findall(text)
     members = {f"{name}.{part.strip()}" for name, parts in found for part in parts.split(",")}
-    return frozenset({name for name, _ in found} | members)
+    return frozenset({name for name, _ in found} | members | {*_REFERENCE.findall(text)})
 
 
 @functools.cache

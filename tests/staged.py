@@ -1,8 +1,7 @@
-"""Staged parts for decisions at their edges: a clock, an engine that takes as long as it is told.
+"""Staged parts for races at their edges: a clock, and trials that take as long as they are told.
 
-``StagedBackend`` has two devices, and answers claims as it is told to: one node static and its
-neighbour dynamic, places that are not in the graph, nodes passed over. ``StagedRunner`` takes the
-place of children: a trial of a candidate takes what is set for its name on the staged clock.
+``StagedRunner`` takes the place of children: a trial of a candidate takes what is set for its name
+on the staged clock.
 """
 
 from __future__ import annotations
@@ -11,100 +10,28 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import Any
 
-from fusewire.backends.reference.engine import ReferenceBackend
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judgement
 from fusewire.choosing.race import Race
-from fusewire.contract.backend import (
-    Artifact,
-    Backend,
-    BackendInfo,
-    Config,
-    Device,
-    Exchange,
-    Executable,
-    Gap,
-    Offer,
-    Refusal,
-    Unavailable,
-)
+from fusewire.contract.backend import Config, Device
 from fusewire.errors import CompileTimeout, EngineError, EngineRaised
-from fusewire.ir.graph import Array, Graph, HostValue
+from fusewire.ir.graph import Graph, HostValue
 from fusewire.ops.interpret import interpret
 from fusewire.planning.candidates import Candidate, candidates
 from fusewire.planning.target import Target
 from fusewire.records.entries import Records
+from tests.toy import ToyBackend
 
-Answers = Callable[[Graph, Device], list[Offer | Refusal]]
 ONE, TWO = Device("cpu:1", "the first"), Device("cpu:2", "the second")
 EMULATED = Device("gpu", "an emulated one", is_software=True)
+TWO_DEVICES = ToyBackend("staged", devices=(ONE, TWO))
 
 
-def all_dynamic(graph: Graph, device: Device) -> list[Offer | Refusal]:
-    """Offer every node, for any size."""
-    return [Offer((place,), "dynamic") for place in range(len(graph.nodes))]
-
-
-@final
-class StagedBackend(Backend):
-    """Runs everything as the reference does, on two devices; notes where it compiled and loaded.
-
-    The notes are those of all instances: every one that is made of a reference is another.
-    """
-
-    compiled: ClassVar[list[str]] = []
-    loaded: ClassVar[list[str]] = []
-
-    def __init__(
-        self,
-        name: str = "staged",
-        answers: Answers = all_dynamic,
-        devices: Sequence[Device] = (ONE, TWO),
-        *,
-        is_trusted: bool = False,
-        configs: Sequence[Mapping[str, Any]] = (),
-    ) -> None:
-        self._configs = configs
-        self._info = BackendInfo(name, "1", "Staged.", "tests", trusted=is_trusted)
-        self._answers = answers
-        self._devices = devices
-        self._inner = ReferenceBackend()
-
-    @property
-    def info(self) -> BackendInfo:
-        return self._info
-
-    @property
-    def gaps(self) -> Sequence[Gap]:
-        return ()
-
-    @property
-    def exchange(self) -> Exchange:
-        return Exchange()
-
-    def probe(self) -> list[Device | Unavailable]:
-        return list(self._devices)
-
-    def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
-        return self._answers(graph, device)
-
-    def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Any]]:
-        return self._configs
-
-    def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
-        self.compiled.append(device.id)
-        return self._inner.compile(region, device, config)
-
-    def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
-        self.loaded.append(device.id)
-        return self._inner.load(artifact, device, weights)
-
-
-def two_devices() -> StagedBackend:
-    """Make the one that tests register by its reference."""
-    return StagedBackend("staged")
+def two_devices() -> ToyBackend:
+    """Return the one whose notes tests read, for a reference to it."""
+    return TWO_DEVICES
 
 
 @dataclass

@@ -10,7 +10,7 @@ from fusewire.planning.policy import TargetFinder
 from fusewire.planning.target import Target
 from fusewire.process.machine import machine, memory_latency
 from fusewire.registry import REGISTRY
-from tests.planning.picky import PickyBackend
+from tests.toy import picky_backend
 
 SMALL = Sizes(seconds=0.002, elements=1 << 14, side=64)
 
@@ -43,7 +43,7 @@ def test_every_fact_is_measured_or_has_a_reason(name: str) -> None:
 
 
 def test_what_is_refused_is_measured_otherwise_or_said() -> None:
-    picky = PickyBackend("picky", ["matmul"])
+    picky = picky_backend("picky", ["matmul"])
     found = measure(Target(picky, Device("cpu", "test")), SMALL)
     assert found.device.facts["gflops_of"] == "multiply and add"
     assert "does not run matmul" in found.missing["batch"]

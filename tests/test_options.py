@@ -58,7 +58,7 @@ def test_what_a_program_checks_reaches_its_caller(backend: str, fallback: Any) -
 
 
 def test_options_of_a_backend_are_not_for_what_takes_its_place() -> None:
-    name = fw.register("tests.split:blind", "blind")
+    name = fw.register("tests.toy:blind", "blind")
     try:
         program = fw.compile(
             np.tanh, X, backend=name, backend_config={"sharpness": 3}, fallback="allow", level=0

@@ -21,7 +21,7 @@ from fusewire.registry import REGISTRY
 from fusewire.runtime.why import Tried, Why
 from fusewire.store.disk import Store
 from fusewire.store.signing import AllowedSigner, Signer, allow
-from tests.narrow import OUTLIER, NarrowBackend
+from tests import toy
 
 X = np.random.default_rng(0).standard_normal((16, 24)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((24, 8)).astype(np.float32)
@@ -48,7 +48,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    name = fw.register("tests.narrow:NarrowBackend")
+    name = fw.register("tests.toy:narrow")
     monkeypatch.setattr(REGISTRY.backends, "names", lambda: [name, "reference"])
     yield
     fw.unregister(name)
@@ -319,7 +319,7 @@ def test_canary_sees_an_error_beyond_the_bound_and_stays_exact_from_then_on(
     made(X)
     assert chosen(made.why()).options == {"digits": 12}
     far = X.copy()
-    far[0, 0] = OUTLIER
+    far[0, 0] = toy.OUTLIER
     with pytest.warns(MiscompileWarning, match="beyond the accuracy"):
         found = made(far)
     np.testing.assert_allclose(found, program(far), rtol=1e-4)
@@ -329,7 +329,7 @@ def test_canary_sees_an_error_beyond_the_bound_and_stays_exact_from_then_on(
 def test_less_precision_comes_before_the_next_engine() -> None:
     graph = fw.trace(program, X)
     device = Device("cpu", "narrow")
-    first, second = (Target(NarrowBackend(), device) for _ in range(2))
+    first, second = (Target(toy.narrow(), device) for _ in range(2))
     found = candidates(
         graph, [first, second], second, Config(), may_fall_back=True, may_reduce=True
     )

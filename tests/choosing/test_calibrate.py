@@ -27,7 +27,7 @@ from fusewire.rewrite.static_int8 import LayerRanges, parsed
 from fusewire.runtime.why import Tried, Why
 from fusewire.store.disk import Store
 from fusewire.store.signing import AllowedSigner, Signer, allow
-from tests.calibrated import CalibratedBackend
+from tests.toy import ToyBackend
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((32, 64)).astype(np.float32) / 6
@@ -54,7 +54,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def backend() -> Iterator[str]:
-    name = fw.register("tests.calibrated:CalibratedBackend")
+    name = fw.register("tests.toy:calibrated")
     yield name
     fw.unregister(name)
 
@@ -404,7 +404,7 @@ def test_engines_here_compute_in_int8_within_the_bound(
 
 
 def test_backend_is_the_one_of_these_tests() -> None:
-    assert isinstance(REGISTRY.backends.get("calibrated"), CalibratedBackend)
+    assert isinstance(REGISTRY.backends.get("calibrated"), ToyBackend)
 
 
 def test_digest_recalls_what_the_samples_decided(

@@ -154,7 +154,7 @@ def test_split_plan_that_is_wrong_is_not_used_by_the_next_program(store: Store, 
         return np.exp(np.cos(x + 1))
 
     spec = fw.Spec((4, size), "float32")
-    fw.register("tests.split:wrong", "split")
+    fw.register("tests.toy:wrong", "split")
     try:
         options: dict[str, Any] = {"backend": "split", "level": 0, "fallback": "allow"}
         watched = fw.compile(model, spec, **options, canary=1)

@@ -14,7 +14,7 @@ from fusewire.errors import FallbackWarning, MiscompileWarning
 from fusewire.ops.interpret import Interpreter
 from fusewire.registry import REGISTRY
 from fusewire.store.disk import Store
-from tests.slight import MARK, OFF
+from tests.toy import MARK, OFF
 
 X = np.linspace(MARK, 2, 24, dtype=np.float32).reshape(4, 6)
 
@@ -38,7 +38,7 @@ def slight(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         names = sorted(contenders, key=lambda name: name != "slight")
         return Comparison({name: Timing((1.0,)) for name in names}, names[0], (), 0.0, 1)
 
-    name = fw.register("tests.slight:SlightBackend")
+    name = fw.register("tests.toy:slight")
     names = [name, "reference"]
     monkeypatch.setattr(REGISTRY.backends, "names", lambda: names)
     monkeypatch.setattr("fusewire.choosing.race.compare", compare)

@@ -21,7 +21,7 @@ OPTIONS: Any = {"budget_seconds": 2.0, "fallback": "allow"}
 @pytest.fixture
 def mesa() -> Iterator[str]:
     """An engine that sleeps at ``tanh`` and refuses ``sin``, so that the reference takes little."""
-    name = fw.register("tests.cliffs:mesa", "mesa")
+    name = fw.register("tests.toy:mesa", "mesa")
     yield name
     fw.unregister(name)
 
@@ -44,7 +44,7 @@ def test_plan_is_refused_that_spends_more_outside(mesa: str, store: Store) -> No
         fw.compile(graph, X, backend=mesa, max_fallback_share=1e-6, **OPTIONS)
     said = re.match(
         r"mesa would spend ([\d.]+)% of its time outside of mesa, and max_fallback_share=1e-06 "
-        r"allows 0.0%\. 1 node runs there: <node .*sin: .*>: mesa does not go there\. "
+        r"allows 0.0%\. 1 node runs there: <node .*sin: .*>: mesa does not run sin\. "
         "Raise max_fallback_share, or choose another backend",
         str(caught.value),
     )

@@ -215,7 +215,7 @@ def test_canary_finds_an_engine_that_goes_wrong_later(
 def test_canary_replaces_a_plan_of_several_regions(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fw.register("tests.split:wrong", "split")
+    fw.register("tests.toy:wrong", "split")
     try:
         monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["split", "reference"])
         monkeypatch.setattr("fusewire.choosing.judge.Judge.judge", lambda *_, **__: RIGHT)
@@ -291,7 +291,7 @@ def test_recalled_plan_says_what_time_left_out(
 @pytest.fixture
 def split(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One engine, which does not take all of ``waves``."""
-    name = fw.register("tests.split:right", "split")
+    name = fw.register("tests.toy:split", "split")
     names = [name]
     monkeypatch.setattr(REGISTRY.backends, "names", lambda: names)
     yield

@@ -26,7 +26,7 @@ def ripples(x: Any) -> Any:
 
 @pytest.fixture(params=["grains", "sieve"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    name = fw.register(f"tests.grains:{request.param}", request.param)
+    name = fw.register(f"tests.toy:{request.param}", request.param)
     monkeypatch.setattr(REGISTRY.backends, "names", lambda: [name, "reference"])
     yield name
     fw.unregister(name)

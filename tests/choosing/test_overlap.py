@@ -31,7 +31,7 @@ def small(x: Any) -> Any:
 
 @pytest.fixture
 def cliffs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    names = [fw.register(f"tests.cliffs:{name}", name) for name in request.param]
+    names = [fw.register(f"tests.toy:{name}", name) for name in request.param]
     monkeypatch.setattr(REGISTRY.backends, "names", lambda: [*names, "reference"])
     yield names
     for name in names:

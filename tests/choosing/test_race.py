@@ -11,7 +11,7 @@ import fusewire as fw
 from fusewire.choosing import decide as deciding
 from fusewire.choosing.measure import AGAIN, Comparison, Contender, Timing, compare
 from fusewire.choosing.race import LEAST_SECONDS, Race, RaceResult
-from fusewire.contract.backend import Config, Device, Offer, Refusal
+from fusewire.contract.backend import Config, Device
 from fusewire.errors import BackendCrashed, NoneRightError
 from fusewire.ir.graph import Graph
 from fusewire.planning.policy import TargetFinder
@@ -19,7 +19,8 @@ from fusewire.planning.target import Target
 from fusewire.records.entries import Records
 from fusewire.registry import REGISTRY
 from fusewire.store.disk import Store
-from tests.staged import EMULATED, ONE, TWO, Clock, Stage, StagedBackend, StagedJudge, StagedRunner
+from tests.staged import EMULATED, ONE, TWO, TWO_DEVICES, Clock, Stage, StagedJudge, StagedRunner
+from tests.toy import ToyBackend
 
 CPU = Device("cpu", "test")
 X = np.linspace(-1, 1, 6, dtype=np.float32)
@@ -47,8 +48,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def stage(clock: Clock, *targets: Target, graph: Graph = LONG, **staged: Any) -> Stage:
     """Stage a race of these targets, or of a fast, a slow and a trusted one."""
     judge = StagedJudge(staged.pop("verdicts", ()))
-    fallback = Target(StagedBackend(TRUSTED, devices=(CPU,), is_trusted=True), CPU)
-    engines = [Target(StagedBackend(name, devices=(CPU,)), CPU) for name in (FAST, SLOW)]
+    fallback = Target(ToyBackend(TRUSTED, about={"trusted": True}), CPU)
+    engines = [Target(ToyBackend(name), CPU) for name in (FAST, SLOW)]
     runner = StagedRunner(clock, **staged)
     return Stage(graph, [X], targets or (*engines, fallback), fallback, runner, judge)
 
@@ -117,8 +118,8 @@ def test_only_the_fastest_is_judged_if_it_is_right(clock: Clock) -> None:
 
 
 def test_emulated_device_is_passed_over_unless_it_is_alone(clock: Clock) -> None:
-    gpu = Target(StagedBackend("gpu", devices=(EMULATED,)), EMULATED)
-    fast = Target(StagedBackend(FAST, devices=(CPU,)), CPU)
+    gpu = Target(ToyBackend("gpu", devices=(EMULATED,)), EMULATED)
+    fast = Target(ToyBackend(FAST), CPU)
     result = run(stage(clock, fast, gpu))
     assert rows(result)["gpu (gpu)"].reason == (
         "an emulated one is emulated by the processor, where fast runs too."
@@ -129,7 +130,7 @@ def test_emulated_device_is_passed_over_unless_it_is_alone(clock: Clock) -> None
 
 
 def test_two_devices_of_a_backend_are_two_candidates(clock: Clock) -> None:
-    backend = StagedBackend("two")
+    backend = ToyBackend("two", devices=(ONE, TWO))
     staged = stage(
         clock,
         *(Target(backend, device) for device in (ONE, TWO)),
@@ -476,7 +477,7 @@ def test_recalled_choice_runs_on_its_device(store: Store, monkeypatch: pytest.Mo
             return Comparison(timings, "staged (cpu:2)", (), 0.0, 1)
 
         monkeypatch.setattr("fusewire.choosing.race.compare", second)
-        StagedBackend.compiled.clear()
+        TWO_DEVICES.compiled.clear()
         caches = []
         for _ in range(2):
             program = fw.compile(_chain, isolate=False, start="measured", budget_seconds=30.0)
@@ -484,25 +485,12 @@ def test_recalled_choice_runs_on_its_device(store: Store, monkeypatch: pytest.Mo
             (region,) = program.plan.regions()
             assert (region.backend, region.device.id) == ("staged", "cpu:2")
             # What was built for the race is what runs: nothing is compiled for the program alone.
-            assert StagedBackend.compiled == ["cpu:1", "cpu:2"]
-            assert StagedBackend.loaded[-1] == "cpu:2"
+            assert [device for _, device in TWO_DEVICES.compiled] == [ONE, TWO]
+            assert TWO_DEVICES.loaded[-1] == TWO
             caches.append(program.why().tried[0].cache)
         assert caches == ["", "hit"]
     finally:
         fw.unregister("staged")
-
-
-def _refusing(*ops: str) -> Any:
-    def answers(graph: Graph, device: Device) -> list[Offer | Refusal]:
-        del device
-        return [
-            Refusal((place,), "no", f"No {node.op}.")
-            if node.op in ops
-            else Offer((place,), "dynamic")
-            for place, node in enumerate(graph.nodes)
-        ]
-
-    return answers
 
 
 def _joined(clock: Clock, times: dict[str, float], *refused: str, **options: Any) -> RaceResult:
@@ -511,9 +499,9 @@ def _joined(clock: Clock, times: dict[str, float], *refused: str, **options: Any
     The second refuses the ops that are given.
     """
     graph = fw.trace(lambda x: np.exp(np.cos(np.exp(x))), fw.Spec((6,), "float32"))
-    first = Target(StagedBackend("first", _refusing("cos"), devices=(CPU,)), CPU)
-    second = Target(StagedBackend("second", _refusing(*refused), devices=(CPU,)), CPU)
-    fallback = Target(StagedBackend("reference", devices=(CPU,), is_trusted=True), CPU)
+    first = Target(ToyBackend("first", ["cos"]), CPU)
+    second = Target(ToyBackend("second", refused), CPU)
+    fallback = Target(ToyBackend("reference", about={"trusted": True}), CPU)
     staged = Stage(graph, [X], (first, second), fallback, StagedRunner(clock, run_seconds=times))
     targets = staged.targets
     question = deciding.Question(graph, [X], lambda: iter(targets), fallback, Config(), None)
@@ -554,7 +542,7 @@ def test_engines_are_joined_where_none_takes_all_and_none_may_fall_back(clock: C
     result = _joined(clock, {}, "exp", may_fall_back=False)
     assert result.chosen.name == "first + second"
     assert rows(result)["first"].status == rows(result)["second"].status == "refused"
-    with pytest.raises(NoneRightError, match="No cos"):
+    with pytest.raises(NoneRightError, match="first does not run cos"):
         _joined(clock, {}, "cos", may_fall_back=False)
 
 
@@ -564,8 +552,8 @@ OPENED = fw.trace(_chain, fw.Spec(("n",), "float32"))
 
 def _fitting(clock: Clock, **staged: Any) -> Stage:
     """Stage a race of an engine that is faster at known sizes, and another."""
-    fitting = StagedBackend("fitting", devices=(CPU,), configs=[{"sizes": "fitted"}])
-    slow = StagedBackend(SLOW, devices=(CPU,))
+    fitting = ToyBackend("fitting", variants=[{"sizes": "fitted"}])
+    slow = ToyBackend(SLOW)
     staged = {"graph": OPENED, **staged}
     seconds = {FITTED_NAME: 0.01, SLOW: 0.02, "fitting": 0.04}
     return stage(clock, Target(fitting, CPU), Target(slow, CPU), run_seconds=seconds, **staged)
@@ -588,7 +576,7 @@ def test_what_is_compiled_for_sizes_has_to_be_right_for_others_too(clock: Clock)
 
 def test_open_sizes_of_a_variant_are_tried_when_it_is_ahead(clock: Clock) -> None:
     options = {"nan": "engine", "sizes": "fitted"}
-    engine = StagedBackend("fitting", devices=(CPU,), configs=[options])
+    engine = ToyBackend("fitting", variants=[options])
     name, opened = "fitting nan=engine sizes=fitted", "fitting nan=engine"
     seconds = {name: 0.01, "fitting": 0.04, opened: 0.03}
     staged = stage(clock, Target(engine, CPU), graph=OPENED, run_seconds=seconds)

@@ -156,7 +156,7 @@ def test_unknown_name_and_missing_package_name_the_fix() -> None:
     graph = fw.trace(waves, fw.Spec((4,), "float32"))
     with pytest.raises(RegistryError, match=r"openvin.*openvino"):
         fw.compile(graph, backend=["xla", "openvin"])
-    name = fw.register("tests.split:absent", "absent")
+    name = fw.register("tests.toy:absent", "absent")
     try:
         # Whatever the fallback is: the package is asked for by name.
         for fallback in ("error", "warn", "allow"):
@@ -168,7 +168,7 @@ def test_unknown_name_and_missing_package_name_the_fix() -> None:
 
 def test_engine_without_a_device_is_passed_over_unless_that_is_an_error() -> None:
     graph = fw.trace(waves, fw.Spec((4,), "float32"))
-    name = fw.register("tests.split:blind", "blind")
+    name = fw.register("tests.toy:blind", "blind")
     try:
         with pytest.warns(FallbackWarning, match="blind has no device here.*runs on onnxruntime"):
             program = fw.compile(graph, backend=[name, "onnxruntime"])
@@ -327,7 +327,7 @@ def test_error_forbids_the_reference_and_not_the_next_engine() -> None:
 @pytest.fixture
 def picky(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """An engine that does not take ``cos``, beside a real one."""
-    names = [fw.register("tests.split:right", "split"), "onnxruntime", "reference"]
+    names = [fw.register("tests.toy:split", "split"), "onnxruntime", "reference"]
     monkeypatch.setattr(REGISTRY.backends, "names", lambda: names)
     yield names
     fw.unregister("split")
@@ -403,7 +403,7 @@ def test_auto_joins_engines_that_each_refuse_something(monkeypatch: pytest.Monke
 def test_quarantine_of_a_split_plan_names_the_engine_that_is_wrong(
     store: Store, is_first: bool
 ) -> None:
-    name = fw.register("tests.split:wrong", "split")
+    name = fw.register("tests.toy:wrong", "split")
     try:
         order = [name, "onnxruntime"]
         function = waves

@@ -44,7 +44,7 @@ def half(x: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    names = [fw.register(f"tests.cliffs:{x}", x) for x in ("dales", "hills", "glacier", "slope")]
+    names = [fw.register(f"tests.toy:{x}", x) for x in ("dales", "hills", "glacier", "slope")]
     monkeypatch.setattr(REGISTRY.backends, "names", lambda: [*names[:3], "reference"])
     yield
     for name in names:

@@ -14,7 +14,7 @@ from fusewire.ir.graph import Graph, Value
 from fusewire.planning.planner import make_plan
 from fusewire.planning.target import Target
 from fusewire.planning.work import works
-from tests.planning.picky import PickyBackend
+from tests.toy import picky_backend
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 CPU = Device("cpu", "test")
@@ -58,14 +58,14 @@ def test_input_that_is_only_an_index_is_a_size_and_one_that_is_added_is_data() -
 
 @pytest.mark.parametrize("refused", ["reduce_prod", "shape_of", "cast"])
 def test_host_may_compute_sizes_where_fallback_is_off(refused: str) -> None:
-    picky, spare = PickyBackend("picky", [refused, "size_of"]), PickyBackend("spare", [])
+    picky, spare = picky_backend("picky", [refused, "size_of"]), picky_backend("spare", [])
     planned = make_plan(_graph(), [Target(picky, CPU)], Target(spare, CPU))
     assert {r.backend for r in planned.plan.regions()} == {"picky", "spare"}
     assert not planned.fallback_nodes()
 
 
 def test_host_may_not_work_on_data_where_fallback_is_off() -> None:
-    picky, spare = PickyBackend("picky", ["exp"]), PickyBackend("spare", [])
+    picky, spare = picky_backend("picky", ["exp"]), picky_backend("spare", [])
     with pytest.raises(RefusedError, match="does not run exp"):
         make_plan(_graph(), [Target(picky, CPU)], Target(spare, CPU))
 

@@ -185,7 +185,7 @@ def split(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "split.onnx"
     graph = fw.trace(lambda x: np.cos(np.tanh(np.cos(x))), fw.Spec(("n", 64), "float32"))
     fw.save_onnx(graph, path)
-    fw.register("tests.split:right", name="split")
+    fw.register("tests.toy:split", name="split")
     yield path
     fw.unregister("split")
 

@@ -36,7 +36,7 @@ def scored(*words: str) -> Any:
 
 
 def test_every_precision_is_scored_on_the_samples(model: Path) -> None:
-    name = fw.register("tests.narrow:NarrowBackend")
+    name = fw.register("tests.toy:narrow")
     try:
         found = scored("--backend", name, "--metric", "relative", "--isolate", "never")
     finally:
@@ -105,7 +105,7 @@ def test_calibrated_int8_is_scored_beside_the_others(model: Path, tmp_path: Path
     fw.save_onnx(fw.trace(lambda x: np.tanh(x @ wide), fw.Spec(("n", 24), "float32")), model)
     samples = np.random.default_rng(4).standard_normal((16, 16, 24)).astype(np.float32)
     np.savez(tmp_path / "others.npz", x=samples)
-    name = fw.register("tests.calibrated:CalibratedBackend")
+    name = fw.register("tests.toy:calibrated")
     try:
         found = scored("--backend", name, "--isolate", "never", "--calibrate", "others.npz")
     finally:

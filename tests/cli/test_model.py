@@ -131,7 +131,7 @@ def split(tmp_path: Path) -> Iterator[Path]:
     """A model with a node that the backend "split" does not take."""
     path = tmp_path / "split.onnx"
     fw.save_onnx(fw.trace(lambda x: np.cos(np.tanh(x)), fw.Spec((3,), "float32")), path)
-    fw.register("tests.split:right", name="split")
+    fw.register("tests.toy:split", name="split")
     yield path
     fw.unregister("split")
 

@@ -12,12 +12,13 @@ from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import Case, cases, first_cases
 from fusewire.testing.fallback import reports_with_fallback
 from fusewire.testing.suite import OpReport, reports
-from tests.conformance.wrong_sine import CPU, WrongSine
+from tests import toy
 
 
 def _report(*names: str, gaps: Sequence[Gap] = ()) -> tuple[dict[str, OpReport], list[str]]:
     found = [case for name in names for case in cases([all_ops()[name]])]
-    rows, problems = reports(WrongSine(*gaps), CPU, found)
+    backend = toy.wrong_sine(gaps=gaps)
+    rows, problems = reports(backend, first_device(backend), found)
     return {row.op.name: row for row in rows}, problems
 
 
@@ -26,7 +27,7 @@ def test_wrong_op_fails_and_its_neighbours_pass() -> None:
     statuses = {name: row.status for name, row in rows.items()}
     assert statuses == {"sin": "failed", "cos": "proven", "softmax": "proven", "sort": "refused"}
     assert rows["softmax"].form == "expanded"
-    assert "No sort here." in rows["sort"].reason
+    assert "wrong-sine does not run sort." in rows["sort"].reason
     assert all("wrong-sine on sin-" in problem for problem in problems)
     assert len(problems) >= 4
 
@@ -89,7 +90,7 @@ def test_with_fallback_everything_is_right() -> None:
 
 @pytest.fixture
 def wrong_sine() -> Iterator[Backend]:
-    name = REGISTRY.register("tests.conformance.wrong_sine:WrongSine")
+    name = REGISTRY.register("tests.toy:wrong_sine")
     yield REGISTRY.get(name)
     REGISTRY.unregister(name)
 

@@ -18,8 +18,8 @@ from fusewire.planning.planner import make_plan
 from fusewire.planning.policy import choose, soonest
 from fusewire.planning.target import Target
 from fusewire.records.plans import Choice
-from tests.planning.picky import PickyBackend
-from tests.staged import ONE, TWO, StagedBackend
+from tests.staged import ONE, TWO
+from tests.toy import ToyBackend, picky_backend
 
 CPU = Device("cpu", "test")
 
@@ -29,11 +29,11 @@ def _network(x: Any) -> Any:
 
 
 GRAPH = fw.trace(_network, fw.Spec(("n",), "float32"))
-REST = Target(PickyBackend("rest", []), CPU)
+REST = Target(picky_backend("rest", []), CPU)
 
 
 def claiming(*answers: Offer | Refusal) -> Target:
-    return Target(StagedBackend("staged", lambda graph, device: list(answers)), ONE)
+    return Target(ToyBackend("staged", answers=lambda graph, device: list(answers)), ONE)
 
 
 @pytest.mark.parametrize("places", [(0, 99), (0, -1), (99,), (-1,), (4,), (0, 1, 4)])
@@ -93,7 +93,7 @@ def test_region_is_static_if_any_of_its_nodes_is() -> None:
 
 
 def test_each_region_has_the_device_of_its_target() -> None:
-    backend = StagedBackend("staged", lambda graph, device: [Offer((0, 1))])
+    backend = ToyBackend("staged", answers=lambda graph, device: [Offer((0, 1))])
     for device in (ONE, TWO):
         planned = make_plan(GRAPH, [Target(backend, device), REST])
         assert {r.backend: r.device.id for r in planned.plan.regions()} == {
@@ -103,7 +103,7 @@ def test_each_region_has_the_device_of_its_target() -> None:
 
 
 def test_first_target_that_takes_a_node_gets_it() -> None:
-    first, second = PickyBackend("first", ["cos"]), PickyBackend("second", [])
+    first, second = picky_backend("first", ["cos"]), picky_backend("second", [])
     planned = make_plan(GRAPH, [Target(first, CPU), Target(second, CPU), REST])
     backends = {n.op: r.backend for r in planned.plan.regions() for n in r.graph.nodes}
     assert backends == {"sin": "first", "exp": "first", "add": "first", "cos": "second"}
@@ -127,7 +127,7 @@ def test_backend_that_faults_is_not_asked_for_bodies() -> None:
         return ops.cond(np.sum(x) > 0, x, then=np.sin, otherwise=np.cos)
 
     graph = fw.trace(choice, fw.Spec((4,), "float32"))
-    make_plan(graph, [Target(StagedBackend("odd", odd), ONE), REST])
+    make_plan(graph, [Target(ToyBackend("odd", answers=odd), ONE), REST])
     assert len(asked) == 1
 
 
@@ -139,13 +139,13 @@ def listed(*targets: Target, may_fall_back: bool = True, graph: Graph = GRAPH) -
 
 
 def test_every_device_is_a_candidate_of_its_own() -> None:
-    backend = StagedBackend()
+    backend = ToyBackend("staged", devices=(ONE, TWO))
     names = [c.name for c in listed(*(Target(backend, device) for device in (ONE, TWO)))]
     assert names == ["staged (cpu:1)", "staged (cpu:2)"]
 
 
 def test_target_that_takes_nothing_does_not_fit() -> None:
-    refusing = Target(PickyBackend("none", ["sin", "cos", "exp", "add"]), CPU)
+    refusing = Target(picky_backend("none", ["sin", "cos", "exp", "add"]), CPU)
     (unfit,) = listed(refusing)
     assert isinstance(unfit, Unfit)
     assert unfit.reason == "none takes none of it. none does not run sin."
@@ -154,7 +154,7 @@ def test_target_that_takes_nothing_does_not_fit() -> None:
 
 
 def test_what_is_refused_needs_leave_to_fall_back() -> None:
-    picky = Target(PickyBackend("picky", ["cos"]), CPU)
+    picky = Target(picky_backend("picky", ["cos"]), CPU)
     (fallen,) = listed(picky)
     assert isinstance(fallen, Candidate)
     (unfit,) = listed(picky, may_fall_back=False)
@@ -164,18 +164,18 @@ def test_what_is_refused_needs_leave_to_fall_back() -> None:
 
 def test_composites_are_also_raced_in_parts() -> None:
     graph = fw.trace(lambda x: ops.softmax(x, axis=-1), fw.Spec((3, 4), "float32"))
-    names = [c.name for c in listed(Target(PickyBackend("picky", []), CPU), graph=graph)]
+    names = [c.name for c in listed(Target(picky_backend("picky", []), CPU), graph=graph)]
     assert names == ["picky", "picky expanded"]
     choice = Choice("picky", "cpu", "expanded", {})
-    planned = plan_choice(choice, graph, [Target(PickyBackend("picky", []), CPU)], REST, True)
+    planned = plan_choice(choice, graph, [Target(picky_backend("picky", []), CPU)], REST, True)
     assert "softmax" not in {node.op for node in planned.plan.graph.nodes}
     native = Choice("picky", "cpu", "native", {})
-    planned = plan_choice(native, graph, [Target(PickyBackend("picky", []), CPU)], REST, True)
+    planned = plan_choice(native, graph, [Target(picky_backend("picky", []), CPU)], REST, True)
     assert {node.op for node in planned.plan.graph.nodes} == {"softmax"}
 
 
 def test_plans_with_too_many_crossings_are_left_out_and_told() -> None:
-    picky = listed(Target(PickyBackend("picky", ["exp"]), CPU))
+    picky = listed(Target(picky_backend("picky", ["exp"]), CPU))
     (candidate,) = picky
     crossings = candidate.planned.plan.crossings()
     assert crossings > 0
@@ -192,7 +192,7 @@ def test_plans_with_too_many_crossings_are_left_out_and_told() -> None:
     ("refused", "first"), [([], "some"), (["sin"], "some"), (["sin", "cos", "exp"], "all")]
 )
 def test_engine_that_takes_most_of_a_graph_serves_first(refused: list[str], first: str) -> None:
-    some, whole = (Target(PickyBackend(*x), CPU) for x in (("some", refused), ("all", [])))
+    some, whole = (Target(picky_backend(*x), CPU) for x in (("some", refused), ("all", [])))
     asked = [some, whole]
     finder: Any = SimpleNamespace(
         registry=SimpleNamespace(default="auto", first_of_ours=lambda: "some"),
@@ -206,8 +206,8 @@ def test_engine_that_takes_most_of_a_graph_serves_first(refused: list[str], firs
 
 
 def test_device_that_interprets_kernels_does_not_serve_first() -> None:
-    slow = Target(PickyBackend("some", []), Device("interpreter", "slow", facts={"interprets": 1}))
-    whole = Target(PickyBackend("all", []), CPU)
+    slow = Target(picky_backend("some", []), Device("interpreter", "slow", facts={"interprets": 1}))
+    whole = Target(picky_backend("all", []), CPU)
     finder: Any = SimpleNamespace(
         registry=SimpleNamespace(default="auto", first_of_ours=lambda: "some"),
         targets=lambda name: [slow],

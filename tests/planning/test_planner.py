@@ -27,12 +27,12 @@ from fusewire.planning.target import Target
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import HOST, Plan, Region
 from fusewire.runtime.regions import Built
-from tests.planning.picky import PickyBackend
+from tests.toy import ToyBackend, picky_backend
 
 CPU = Device("cpu", "test")
 
 
-def _targets(*backends: PickyBackend) -> list[Target]:
+def _targets(*backends: ToyBackend) -> list[Target]:
     return [Target(backend, CPU) for backend in backends]
 
 
@@ -112,7 +112,7 @@ ALL_OPS = sorted({node.op for node in NETWORK.nodes})
 @pytest.mark.parametrize("shapes", ["static", "dynamic"])
 @pytest.mark.parametrize("refused", [[op] for op in ALL_OPS] + [[], ["cos", "sin", "exp"]])
 def test_answer_does_not_depend_on_the_cuts(refused: list[str], shapes: Any) -> None:
-    picky, rest = PickyBackend("picky", refused, shapes), PickyBackend("rest", [])
+    picky, rest = picky_backend("picky", refused, shapes), picky_backend("rest", [])
     planned = _same(NETWORK, _targets(picky, rest), X, W)
     for region in planned.plan.regions():
         verify(region.graph)
@@ -121,7 +121,7 @@ def test_answer_does_not_depend_on_the_cuts(refused: list[str], shapes: Any) -> 
 
 
 def test_whole_graph_is_one_region() -> None:
-    planned = _same(NETWORK, _targets(PickyBackend("picky", [])), X, W)
+    planned = _same(NETWORK, _targets(picky_backend("picky", [])), X, W)
     assert len(planned.plan.steps) == 1
     assert planned.plan.crossings() == 0
 
@@ -138,8 +138,8 @@ def test_alternating_chain_is_cut_at_every_change() -> None:
 X_TYPE = NETWORK.inputs[0].type
 
 
-def _pair(*refused: str, shapes: Any = "dynamic") -> tuple[PickyBackend, PickyBackend]:
-    return PickyBackend("picky", refused, shapes), PickyBackend("rest", [])
+def _pair(*refused: str, shapes: Any = "dynamic") -> tuple[ToyBackend, ToyBackend]:
+    return picky_backend("picky", refused, shapes), picky_backend("rest", [])
 
 
 def _seconds(length: int) -> float:
@@ -149,7 +149,7 @@ def _seconds(length: int) -> float:
         return x
 
     graph = fw.trace(chain, fw.Spec(("n",), "float32"))
-    targets = _targets(PickyBackend("first", ["sin"]), PickyBackend("second", []))
+    targets = _targets(picky_backend("first", ["sin"]), picky_backend("second", []))
     best = math.inf
     for _ in range(3):
         start = time.process_time()
@@ -170,15 +170,15 @@ def test_static_backend_is_specialised_once_per_size() -> None:
         x = np.ones((rows, 4), np.float32)
         got = runner.run([x, W]).wait()
         np.testing.assert_array_equal(got[0], interpret(NETWORK, [x, W])[0])
-    sizes = {v.type for graph in picky.compiled for v in graph.inputs}
+    sizes = {v.type for graph, _ in picky.compiled for v in graph.inputs}
     assert all(t.is_static for t in sizes if hasattr(t, "is_static"))
-    per_region = len({graph.name for graph in picky.compiled})
+    per_region = len({graph.name for graph, _ in picky.compiled})
     assert len(picky.compiled) == 2 * per_region
 
 
 def test_composites_that_are_refused_come_back_expanded() -> None:
     graph = fw.trace(lambda x: ops.softmax(x, axis=-1), fw.Spec((3, 4), "float32"))
-    planned = _same(graph, _targets(PickyBackend("picky", ["softmax"])), X)
+    planned = _same(graph, _targets(picky_backend("picky", ["softmax"])), X)
     assert "softmax" not in {node.op for node in planned.plan.graph.nodes}
     assert planned.claims["picky"].expanded == {"softmax": "picky does not run softmax."}
 
@@ -206,14 +206,14 @@ def test_size_that_no_operand_tells_comes_from_where_it_is_told() -> None:
     ones = ops.dynamic_full(np.float32(1), shape, dims=dims)
     flat = ops.reshape(ones, shape=(dims[0] * dims[1],))
     graph = Graph([shape], [ops.negative(flat)])
-    targets = _targets(PickyBackend("first", ["negative"]), PickyBackend("second", []))
+    targets = _targets(picky_backend("first", ["negative"]), picky_backend("second", []))
     planned = _same(graph, targets, np.array([2, 3]))
     assert len(planned.plan.steps) == 2
 
 
 def test_host_drives_control_flow_and_bodies_run_by_plan() -> None:
     graph = fw.trace(_choice, fw.Spec(("n", 4), "float32"))
-    targets = _targets(PickyBackend("picky", ["sin"]), PickyBackend("rest", ["exp"]))
+    targets = _targets(picky_backend("picky", ["sin"]), picky_backend("rest", ["exp"]))
     planned = _same(graph, targets, X + 1)
     _same(graph, targets, X - 1)
     host = [step for step in planned.plan.steps if step.region.backend == HOST]
@@ -225,17 +225,17 @@ def test_host_drives_control_flow_and_bodies_run_by_plan() -> None:
 
 def test_nobody_takes_it_is_an_error_with_reasons() -> None:
     with pytest.raises(RefusedError, match=r"sin.*picky does not run sin"):
-        make_plan(NETWORK, _targets(PickyBackend("picky", ["sin"])))
+        make_plan(NETWORK, _targets(picky_backend("picky", ["sin"])))
 
 
 def test_constants_and_inputs_as_outputs_are_copied() -> None:
     graph = fw.trace(lambda x: (x, np.zeros(2, np.float32), x + 1), fw.Spec((3, 4), "float32"))
-    _same(graph, _targets(PickyBackend("picky", [])), X)
+    _same(graph, _targets(picky_backend("picky", [])), X)
 
 
 def test_nodes_alike_are_decomposed_once() -> None:
     graph = fw.trace(lambda x, y: np.expm1(x) + np.expm1(y), *(fw.Spec((3,), "float32"),) * 2)
-    backend = PickyBackend("picky", ["expm1"])
+    backend = picky_backend("picky", ["expm1"])
     claimed = ask(Target(backend, CPU), graph)
     assert claimed.takes_all()
     assert claimed.expanded.keys() == {"expm1"}

@@ -17,7 +17,7 @@ from fusewire.options import FALLBACK
 from fusewire.planning.planner import Planned, make_plan, taken_whole
 from fusewire.planning.target import Target
 from fusewire.runtime.plan import HOST, Plan
-from tests.planning.picky import PickyBackend
+from tests.toy import picky_backend
 
 CPU = Device("cpu", "test")
 REFERENCE = Target(ReferenceBackend(), CPU)
@@ -25,7 +25,7 @@ X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
 
 def target(name: str, *refused: str, shapes: Any = "dynamic") -> Target:
-    return Target(PickyBackend(name, refused, shapes), CPU)
+    return Target(picky_backend(name, refused, shapes), CPU)
 
 
 def traced(function: Any, *specs: fw.Spec) -> Graph:

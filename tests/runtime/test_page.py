@@ -44,7 +44,7 @@ def browser() -> Iterator[Tab]:
 @pytest.fixture(scope="module")
 def split() -> Iterator[str]:
     """A backend that does not take cos."""
-    fw.register("tests.split:right", name="split")
+    fw.register("tests.toy:split", name="split")
     yield "split"
     fw.unregister("split")
 
@@ -155,12 +155,12 @@ def test_page_of_5000_nodes(browser: Tab, big_view: PlanView, tmp_path: Path) ->
     assert len(why.nodes) >= 5000
     times = [_open(browser, big_view, tmp_path) for _ in range(3)]
     assert min(times) < 2, times
-    (row, *_) = _search(browser, "No cos.")
+    (row, *_) = _search(browser, "split does not run cos.")
     assert "cos" in row
     number = next(number for number, node in enumerate(why.nodes) if node.op == "cos")
     browser.press("Enter")
     browser.wait(f"document.getElementById('canvas').whereIs({number})[2]")
-    assert "not on split: No cos." in _hover(browser, number)
+    assert "not on split: split does not run cos." in _hover(browser, number)
     # All of it unfolded is laid out and drawn as quickly.
     took = browser.evaluate(
         "(() => { const start = performance.now(); document.getElementById('expand').click();"

@@ -14,8 +14,8 @@ from fusewire.planning.target import Target
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.transfer import fits, hand_over, to_host
 from tests.counting import Counts
-from tests.planning.picky import PickyBackend
 from tests.planning.test_planner import _Builder
+from tests.toy import picky_backend
 
 CPU = Device("cpu", "test")
 X = np.linspace(-1, 1, 12, dtype=np.float32)
@@ -28,7 +28,7 @@ def _chain(x: Any) -> Any:
 
 
 def _targets() -> list[Target]:
-    return [Target(PickyBackend("picky", ["sin"]), CPU), Target(PickyBackend("rest", []), CPU)]
+    return [Target(picky_backend("picky", ["sin"]), CPU), Target(picky_backend("rest", []), CPU)]
 
 
 def test_values_are_freed_between_steps(counts: Counts) -> None:
@@ -87,7 +87,7 @@ def test_bodies_of_control_flow_are_closed_too(counts: Counts) -> None:
         return ops.cond(np.sum(x) > 0, x, then=lambda v: np.sin(v) * 2, otherwise=np.exp)
 
     graph = fw.trace(choice, fw.Spec((12,), "float32"))
-    targets = [Target(PickyBackend("picky", ["sin", "exp"]), CPU), *_targets()[1:]]
+    targets = [Target(picky_backend("picky", ["sin", "exp"]), CPU), *_targets()[1:]]
     # The fallback runs no control flow: the host drives it, and its bodies have plans of their own.
     runner = PlanRunner(make_plan(graph, targets, targets[-1]).plan, _Builder(targets))
     for x in (X + 2, X - 2):

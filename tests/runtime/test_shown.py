@@ -80,7 +80,7 @@ def test_html_is_whole_escaped_and_loads_nothing() -> None:
 
 @pytest.fixture
 def split() -> Iterator[str]:
-    fw.register("tests.split:right", name="split")
+    fw.register("tests.toy:split", name="split")
     yield "split"
     fw.unregister("split")
 

@@ -34,7 +34,7 @@ X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 @pytest.fixture
 def split() -> Iterator[str]:
     """A backend that does not take cos."""
-    fw.register("tests.split:right", name="split")
+    fw.register("tests.toy:split", name="split")
     yield "split"
     fw.unregister("split")
 
