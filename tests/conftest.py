@@ -19,7 +19,7 @@ from fusewire.store.disk import Store
 if TYPE_CHECKING:
     from tests.counting import Counts
 
-pytest_plugins = ["tests.needs"]
+pytest_plugins = ["tests.needs", "tests.clocks"]
 
 # Triton's LLVM crashes when it is loaded after that of Mesa, which WebGPU's software driver brings;
 # some files of tests look for adapters as they are imported, and others import torch._dynamo.

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.architecture.conftest import Plant
 from tests.architecture.source import PACKAGE, SOURCE
 
@@ -38,6 +40,7 @@ def cost_problem(root: Path, rounds: int) -> str | None:
     return f"import {PACKAGE} takes {ours:.0f} ms, over {limit:.0f} (numpy takes {numpy:.0f})"
 
 
+@pytest.mark.timing
 def test_import_is_cheap() -> None:
     problem = cost_problem(SOURCE, rounds=5)
     assert problem is None, problem

@@ -7,6 +7,7 @@ import pytest
 from tests import needs
 from tests.architecture.source import PROJECT
 from tests.changed import TESTS, needed_tests
+from tests.clocks import timing_functions
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,88 @@ def test_marks_follow_from_imports(file: str, marks: set[str]) -> None:
     assert marks or not found
 
 
+CLOCKED = """
+import statistics
+import time
+
+def _took(run):
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+def _check(run):
+    assert _took(run) < 1
+
+def test_difference():
+    start = time.monotonic()
+    assert time.monotonic() - start < 1
+
+def test_names():
+    begin, limit = time.process_time_ns(), 5
+    took = (time.process_time_ns() - begin) / 1e9
+    assert limit > took
+
+def test_list():
+    times = []
+    for _ in range(3):
+        times.append(_took(print))
+    assert statistics.median(times) < 2 * min(times)
+
+def test_nested():
+    def seconds(run):
+        return max(_took(run), 0)
+    short, long = seconds(print), seconds(repr)
+    assert long < 8 * short
+
+def test_helper():
+    _check(print)
+"""
+UNCLOCKED = """
+import time
+
+def test_waiting():
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        pass
+    assert time.monotonic() >= end
+
+def test_time_that_is_given_to_others():
+    found = compute(deadline=time.monotonic() - 1)
+    assert found < 3
+
+def test_time_that_is_noted():
+    start = time.perf_counter()
+    print(time.perf_counter() - start)
+    assert start is not None
+
+def test_another_clock(clock):
+    start = clock.now
+    assert clock.now - start < 1
+"""
+
+
+def test_timing_mark_follows_from_assertions(tmp_path: Path) -> None:
+    clocked, unclocked = tmp_path / "test_clocked.py", tmp_path / "test_unclocked.py"
+    clocked.write_text(CLOCKED)
+    unclocked.write_text(UNCLOCKED)
+    assert timing_functions(clocked) == {
+        "_check", "test_difference", "test_names", "test_list", "test_nested", "test_helper",
+    }  # fmt: skip
+    assert not timing_functions(unclocked)
+
+
+@pytest.mark.parametrize(
+    ("file", "test"),
+    [
+        ("ops/test_limits.py", "test_a_loop_without_end_meets_its_deadline"),
+        ("rewrite/test_raising.py", "test_looking_for_patterns_takes_linear_time"),
+        ("choosing/test_duel.py", "test_duel_of_long_calls_ends_soon"),
+    ],
+)
+def test_tests_with_clocks_are_marked(file: str, test: str) -> None:
+    assert test in timing_functions(TESTS / file)
+
+
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needs, "_absent", lambda: frozenset({"wgpu"}))
     error = RuntimeError("webgpu did not start")
@@ -67,7 +150,7 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_every_mark_is_registered(pytestconfig: pytest.Config) -> None:
     lines = pytestconfig.getini("markers")
-    assert set(needs.MARKS) <= {str(line).split(":")[0] for line in lines}
+    assert {*needs.MARKS, "timing"} <= {str(line).split(":")[0] for line in lines}
 
 
 def test_all_modules_that_marks_name_exist() -> None:

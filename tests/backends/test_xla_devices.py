@@ -177,6 +177,7 @@ print(json.dumps([[asdict(x) for x in found], time.perf_counter() - start]))
 """
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     ("name", "initialize", "says"),
     [
@@ -198,6 +199,7 @@ def test_plugin_without_a_device_says_what_is_missing(
     assert seconds < 60
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     ("initialize", "code", "says"),
     [

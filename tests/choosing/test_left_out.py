@@ -89,6 +89,7 @@ def grown(x: Any) -> Any:
     return np.exp(x) + 1
 
 
+@pytest.mark.timing
 @pytest.mark.usefixtures("store", "slow")
 def test_what_takes_long_to_compile_is_compiled_once() -> None:
     first = raced(grown)

@@ -63,6 +63,7 @@ def test_samples_to_calibrate_with_are_inputs_too(tmp_path: Path) -> None:
         assert (np.floor(np.load(tmp_path / "out.npz")["output"]) == expected).all()
 
 
+@pytest.mark.timing
 def test_bench_has_one_budget_for_all_guesses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

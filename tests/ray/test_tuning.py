@@ -67,6 +67,7 @@ def test_other_sizes_are_other_trials(model: TunedModel, store: Store) -> None:
     assert {row["shapes"] for row in recorded(store)} == {"x=float32[2,4]", "x=float32[5,4]"}
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("engine", ["onnxruntime", "auto"])
 def test_every_size_is_measured(tmp_path: Path, store: Store, engine: str) -> None:
     weights = np.ones((256, 256), np.float32) / 256

@@ -150,6 +150,7 @@ def test_page_of_a_split_zoo_model(browser: Tab, zoo_view: PlanView, tmp_path: P
     assert browser.problems() == []
 
 
+@pytest.mark.timing
 def test_page_of_5000_nodes(browser: Tab, big_view: PlanView, tmp_path: Path) -> None:
     why = big_view.why
     assert len(why.nodes) >= 5000

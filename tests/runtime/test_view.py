@@ -82,6 +82,7 @@ def test_timeline_has_the_time_of_every_region(split: str) -> None:
     assert timeline.runs > 1
 
 
+@pytest.mark.timing
 def test_timeline_shows_the_region_that_is_slow() -> None:
     def slow(x: Any) -> Any:
         return np.cumsum(np.tanh(x) @ x)

@@ -54,6 +54,7 @@ def test_large_request_is_answered_like_small_ones(served: Any) -> None:
         np.testing.assert_allclose(output["data"], expected * 300, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     "body",
     [
