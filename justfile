@@ -25,6 +25,12 @@ changed BASE="" *ARGS:
 full *ARGS:
     pytest --numprocesses 2 --reruns 1 -rR --durations 40 --durations-min 5 {{ARGS}}
 
+# Tests where extras are not installed: names with commas between them, or "all"
+[no-exit-message]
+without EXTRAS *ARGS:
+    python -m tests.environments build/without {{EXTRAS}}
+    PATH="$PWD/build/without/bin:$PATH" python -m pytest {{ARGS}}
+
 # Style
 lint:
     ruff check .
