@@ -23,7 +23,12 @@ changed BASE="" *ARGS:
 # All tests; what fails runs again, and is named if it passes: a machine may be busy
 [no-exit-message]
 full *ARGS:
-    pytest --numprocesses 2 --reruns 1 -rR --durations 40 --durations-min 5 {{ARGS}}
+    pytest --numprocesses 2 --reruns 1 -rR --durations 40 --durations-min 5 \
+        --junitxml build/tests.xml {{ARGS}}
+
+# Where the time of the last full run went, or of another: a junit file, or what pytest printed
+minutes FILE="build/tests.xml" *ARGS:
+    python -m tests.minutes {{FILE}} {{ARGS}}
 
 # Tests where extras are not installed: names with commas between them, or "all"
 [no-exit-message]

@@ -8,6 +8,7 @@ from tests import needs
 from tests.architecture.source import PROJECT
 from tests.changed import TESTS, needed_tests
 from tests.clocks import timing_functions
+from tests.minutes import folder, seconds_of_tests, step_seconds, summed
 
 
 @pytest.mark.parametrize(
@@ -158,3 +159,28 @@ def test_all_modules_that_marks_name_exist() -> None:
     for name in ours:
         path = Path(PROJECT / "src", *name.split("."))
         assert path.is_dir() or path.with_suffix(".py").exists(), name
+
+
+JUNIT = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite>
+<testcase classname="tests.ir.test_dims" name="test_a[1]" time="1.5" />
+<testcase classname="tests.ir.test_dims" name="test_a[2]" time="0.5"><skipped /></testcase>
+<testcase classname="tests.test_host" name="test_b" time="4.0" />
+</testsuite></testsuites>"""
+PRINTED = """
+== lint took 3 s
+============================= slowest durations ==============================
+1.00s setup    tests/ir/test_dims.py::test_a[1]
+0.50s call     tests/ir/test_dims.py::test_a[1]
+0.50s call     tests/ir/test_dims.py::test_a[2]
+4.00s call     tests/test_host.py::test_b
+== full took 60 s
+"""
+
+
+@pytest.mark.parametrize("text", [JUNIT, PRINTED])
+def test_time_of_a_run_is_added_up(text: str) -> None:
+    seconds = seconds_of_tests(text)
+    assert seconds["tests/ir/test_dims.py::test_a[1]"] == 1.5
+    folders = summed(seconds, map(folder, seconds))
+    assert folders == [("test_host.py", 4.0, 1), ("ir", 2.0, 2)]
+    assert step_seconds(text) in ({}, {"lint": 3.0, "full": 60.0})
