@@ -30,7 +30,7 @@ from fusewire.ops.elementwise import add, negative
 from fusewire.ops.indexing import nonzero
 from fusewire.ops.interpret import interpret
 from fusewire.ops.logic import equal
-from fusewire.ops.movement import reshape
+from fusewire.ops.movement import concat, reshape
 from fusewire.ops.normalization import layer_norm
 from fusewire.ops.resampling import resize
 from fusewire.ops.slicing import pad
@@ -245,6 +245,16 @@ def test_open_sizes_are_refused() -> None:
     assert "known sizes only" in reason
     with pytest.raises(DimError, match="Specialise"):
         BACKEND.compile(Graph([x], [negative(x)]), CPU, Config())
+
+
+@pytest.mark.parametrize("of", [complex64, float32])
+def test_concat_that_is_a_copy_of_complex_numbers_is_refused(of: DType) -> None:
+    x, none, one = (value(of, size) for size in (3, 0, 1))
+    for parts in ([none, x], [x], [none, none]):
+        found = refused(Graph(list(dict.fromkeys(parts)), [concat(*parts, axis=0)]))
+        assert [reason for reason in found if "would be a copy" in reason] == found
+        assert bool(found) == of.is_complex
+    assert not refused(Graph([x, one], [concat(x, one, axis=0)]))
 
 
 def test_what_only_the_run_tells_is_refused() -> None:

@@ -37,12 +37,19 @@ def refuses(node: Node) -> str | None:
         return _NARROW
     if node.op in _REAL and any(v.tensor.dtype.is_complex for v in node.operands):
         return f"Inductor has no kernel for {node.op} of complex numbers."
+    if node.op == "concat" and node.operands[0].tensor.dtype.is_complex and _is_copy(node):
+        return "Inductor has no kernel that copies complex numbers, and concat would be a copy."
     if any(True for v in values for _ in type_symbols(v.type)):
         return (
             "Inductor compiles for known sizes only, half a minute for each, and sizes here are "
             "open."
         )
     return None
+
+
+def _is_copy(concat: Node) -> bool:
+    """Tell whether one operand is left once Inductor has dropped the lists of nothing (2.13)."""
+    return sum(value.tensor.shape != (0,) for value in concat.operands) < 2
 
 
 def _is_narrow(of: DType) -> bool:
