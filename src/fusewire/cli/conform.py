@@ -29,7 +29,8 @@ from fusewire.registry.capability import (
     write_records,
 )
 from fusewire.tables import Column, Sheet, styled
-from fusewire.testing.conformance import cases, sliced
+from fusewire.testing.conformance import cases, in_share, sliced
+from fusewire.testing.constants import constant_cases, constant_outcomes, constant_problems
 from fusewire.testing.demonstration import demonstrate
 from fusewire.testing.fallback import reports_with_fallback
 from fusewire.testing.suite import OpReport, is_tensor_op, reports
@@ -73,6 +74,8 @@ def command(
 ) -> None:
     """Run every sample of every op on a backend, in every dtype, without fallback.
 
+    Constants of every dtype, of 0 to 100,000 elements, are run as well.
+
     Exits with 1 if the backend claims something and gets it wrong.
     """
     if record and (fallback or names or part != "1/1"):
@@ -82,9 +85,9 @@ def command(
     runs = REGISTRY.get(backend)
     device = first_device(runs, place)
     start = time.perf_counter()
-    rows, problems = _run(runs, device, _chosen(names, fallback), Fraction(part), fallback)
+    rows, constants, problems = _run(runs, device, _chosen(names, fallback), part, fallback)
     problems += [f"{x.name}: {x.problem}" for x in REGISTRY.meet(backend).extensions if x.problem]
-    report = _report(runs, device, rows, problems)
+    report = _report(runs, device, rows, constants, problems)
     report |= {"fallback": fallback, "seconds": round(time.perf_counter() - start)}
     if record:
         shown = demonstrate(runs, device)
@@ -110,20 +113,37 @@ def _chosen(names: tuple[str, ...], fallback: bool) -> list[Op[Any]]:
 
 
 def _run(
-    runs: Backend, device: Device, chosen: list[Op[Any]], part: Fraction, fallback: bool
-) -> tuple[list[OpReport], list[str]]:
+    runs: Backend, device: Device, chosen: list[Op[Any]], part: str, fallback: bool
+) -> tuple[list[OpReport], Counter[str], list[str]]:
+    share = Fraction(part)
     rows: list[OpReport] = []
     problems: list[str] = []
     for op in track(chosen, "conform", console=Terminal(stderr=True), transient=True):
-        found = sliced([c for c in cases([op]) if fallback or c.is_numeric], part)
+        found = sliced([c for c in cases([op]) if fallback or c.is_numeric], share)
         more, wrong = (reports_with_fallback if fallback else reports)(runs, device, found)
         rows += more
         problems += wrong
-    return rows, problems
+    constants, lost = _constants(runs, device, [] if fallback else chosen, share)
+    return rows, constants, problems + lost
+
+
+def _constants(
+    runs: Backend, device: Device, chosen: list[Op[Any]], share: Fraction
+) -> tuple[Counter[str], list[str]]:
+    """Run the constants that the chosen ops use; count them by result."""
+    names = {op.name for op in chosen}
+    found = [c for c in constant_cases() if c.reader in names and in_share(c.id, share)]
+    outcomes = constant_outcomes(runs, device, found)
+    counts = Counter(str(outcome.status) for outcome in outcomes.values())
+    return counts, constant_problems(runs, device, outcomes)
 
 
 def _report(
-    runs: Backend, device: Device, rows: list[OpReport], problems: list[str]
+    runs: Backend,
+    device: Device,
+    rows: list[OpReport],
+    constants: Counter[str],
+    problems: list[str],
 ) -> dict[str, Any]:
     statuses = Counter(row.status for row in rows)
     proven = Counter(row.form for row in rows if row.status == "proven")
@@ -137,6 +157,7 @@ def _report(
         "taken_natively": sum(row.counts["native"] > 0 for row in rows),
         "of": len(rows),
         "cases": sum((row.counts for row in rows), Counter()),
+        "constants": constants,
         "problems": problems,
         "ops": [_described(row) for row in rows],
     }
@@ -187,6 +208,8 @@ def _alone(dtypes: list[str]) -> list[str]:
 def _print(report: dict[str, Any], is_all: bool) -> None:
     console = Terminal()
     console.show(_counts(report))
+    if report["constants"]:
+        console.print("Constants:", _listed(report["constants"]))
     for sheet in (_ops(report, is_all), None if is_all else _refused(report)):
         if sheet is not None:
             console.print()
@@ -216,11 +239,15 @@ def _ops(report: dict[str, Any], is_all: bool) -> Sheet | None:
     rows = [row for row in report["ops"] if row["status"] not in quiet]
     sheet = Sheet("op", "status", "dtypes", Column("reason", "prose"), Column("cases", "extra"))
     for row in rows:
-        counted = ", ".join(f"{count} {name}" for name, count in row["cases"].items())
+        counted = _listed(row["cases"])
         dtypes = f"{len(row['proven'])} of {row['dtypes']}"
         status = styled(row["status"], COLOURS[row["status"]])
         sheet.add(row["op"], status, dtypes, row["reason"], counted)
     return sheet if rows else None
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in counts.items())
 
 
 def _refused(report: dict[str, Any]) -> Sheet | None:

@@ -7,7 +7,7 @@ that an engine is lent. Packed elements, booleans and strings lie otherwise than
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +81,21 @@ def constant_cases(dtypes: Sequence[DType] = ALL) -> Iterator[ConstantCase]:
                 yield from (ConstantCase(reader, of, size) for size in SIZES)
 
 
-def constant_outcomes(backend: Backend, device: Device) -> dict[ConstantCase, Outcome]:
-    """Run every use of a constant without fallback."""
-    return run_cases(backend, device, constant_cases())
+def constant_outcomes(
+    backend: Backend, device: Device, found: Iterable[ConstantCase] | None = None
+) -> dict[ConstantCase, Outcome]:
+    """Run uses of a constant without fallback; every use if none are given."""
+    return run_cases(backend, device, constant_cases() if found is None else found)
+
+
+def constant_problems(
+    backend: Backend, device: Device, outcomes: Mapping[ConstantCase, Outcome]
+) -> list[str]:
+    """Say which constants a backend loses; known gaps of the op that uses them are none."""
+    gaps = {(x.op, x.dtype) for x in backend.gaps if x.device in (None, device.id)}
+    return [
+        f"{backend.info.name} on the constant {case.id}: {outcome.reason}"
+        for case, outcome in outcomes.items()
+        if outcome.status == "failed"
+        and gaps.isdisjoint(((case.reader, None), (case.reader, case.dtype.name)))
+    ]
