@@ -378,3 +378,14 @@ wrong_sine = partial(
     about={"trusted": True},
     rewrites=with_wrong_sine,
 )
+
+
+def without_flags(inputs: Sequence[Any], outputs: Sequence[Any], settings: Settings) -> list[Any]:
+    """Forget what is true in large arrays."""
+    return [
+        np.zeros_like(x) if isinstance(x, np.ndarray) and x.dtype == np.bool_ and x.size > 99 else x
+        for x in outputs
+    ]
+
+
+forgetful = partial(ToyBackend, "forgetful", about={"trusted": True}, spoils=without_flags)

@@ -16,7 +16,7 @@ from fusewire.dtypes import ALL, bool_
 from fusewire.errors import RegistryError
 from fusewire.registry import REGISTRY
 from fusewire.testing.constants import SIZES, constant_cases, constant_outcomes, constant_problems
-from tests.conformance.forgetful import Forgetful
+from tests import toy
 
 # The cases that each engine runs by itself: they may become more.
 LEAST = {
@@ -65,7 +65,7 @@ def test_mask_is_a_constant_of_any_size(size: int) -> None:
 
 @pytest.fixture
 def forgetful() -> Iterator[str]:
-    name = REGISTRY.register("tests.conformance.forgetful:Forgetful")
+    name = REGISTRY.register("tests.toy:forgetful")
     yield name
     REGISTRY.unregister(name)
 
@@ -84,7 +84,7 @@ def test_conform_finds_the_constants_that_a_plugin_loses(forgetful: str) -> None
 
 
 def test_constant_in_a_known_gap_is_no_problem() -> None:
-    backend = Forgetful(Gap("where", "todo", "It forgets what is true.", dtype="bool"))
+    backend = toy.forgetful(gaps=[Gap("where", "todo", "It forgets what is true.", dtype="bool")])
     device = first_device(backend)
     found = [case for case in constant_cases([bool_]) if case.reader == "where"]
     outcomes = constant_outcomes(backend, device, found)
