@@ -6,9 +6,9 @@
 Two engines take turns, as the regions of a plan do: one call of the first, one of the second. The
 second runs three products of 512x512, the first one of 256x256. How long a call of the second
 takes after the first, over how long it takes after itself, is what the threads of the first cost
-it; those of ONNX Runtime spin for about 50 ms. The first engine has two threads, with its options
-for plans of several engines (`Backend.beside_others`) if it has any, or one thread. All of that in
-turns, each pair of engines in a process of its own.
+it; those of ONNX Runtime spin for about 50 ms. The first engine has two threads, awake or asleep
+between calls where it has an option for that, or one thread. All of that in turns, each pair of
+engines in a process of its own.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from typing import Any
 import numpy as np
 
 import fusewire as fw
-from fusewire.contract.region import first_device
 from fusewire.contract.timing import take_times
-from fusewire.registry import REGISTRY
 
 HERE = Path(__file__).resolve()
 PACKAGES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "xla": "jax", "torch": "torch"}
-BESIDE = "beside others"
-WAYS = ("two threads", BESIDE, "one thread")
+ASLEEP = "two threads, asleep"
+WAYS = ("two threads", ASLEEP, "one thread")
+# The option under which threads of an engine sleep between two calls.
+OPTIONS = {"onnxruntime": {"spinning": False}}
 # Seconds after which no thread of an engine spins.
 _QUIET = 0.06
 Call = Callable[[], Any]
@@ -57,16 +57,10 @@ def products(size: int, count: int) -> tuple[Callable[[Any], Any], Any]:
     return chain, draw.normal(size=(size, size)).astype(np.float32)
 
 
-def options_of(engine: str) -> dict[str, Any]:
-    """Return the options of an engine for plans of several; most have none."""
-    backend = REGISTRY.get(engine)
-    return dict(backend.beside_others(first_device(backend)))
-
-
 def call_of(engine: str, size: int, count: int, way: str) -> Call:
     """Compile a chain for an engine, and return a call of it."""
     function, x = products(size, count)
-    options = options_of(engine) if way == BESIDE else {}
+    options: dict[str, Any] = OPTIONS[engine] if way == ASLEEP else {}
     threads = 1 if way == "one thread" else 2
     program = fw.compile(
         function, x, backend=engine, threads=threads, backend_config=options, fallback="error"
@@ -85,7 +79,7 @@ def measured(first: str, second: str, seconds: float) -> dict[str, Row]:
     """Time the second engine after itself, and after the first in each of its ways."""
     take_times()
     other = call_of(second, 512, 3, WAYS[0])
-    ways = [way for way in WAYS if way != BESIDE or options_of(first)]
+    ways = [way for way in WAYS if way != ASLEEP or first in OPTIONS]
     before = {way: call_of(first, 256, 1, way) for way in ways}
     after: dict[str, list[float]] = {way: [] for way in ("itself", "itself again", *ways)}
     own: dict[str, list[float]] = {way: [] for way in ways}
@@ -153,9 +147,9 @@ def page(pairs: dict[str, dict[str, Row]], engines: Sequence[str]) -> str:
         f"`python benchmarks/pools.py`, {date.today()}, Python {platform.python_version()}, "
         f"numpy {np.__version__}, {versions}, 2 threads each.\n"
         "A call of the second engine, three products of 512x512, right after one of the first, a "
-        "product of 256x256;\nmedians, with the middle half of the ratios, round by round. Where "
-        "the options of an engine for plans of\nseveral are not listed, it has none. Its own call "
-        "comes right after one of the second, and pays for that, too.\n\n"
+        "product of 256x256;\nmedians, with the middle half of the ratios, round by round. Threads "
+        "are asleep between calls where an\nengine has an option for that. Its own call comes "
+        "right after one of the second, and pays for that, too.\n\n"
         f"{table(pairs)}\n"
     )
 

@@ -1,6 +1,6 @@
 """A backend that runs graphs as the reference does, but for what its switches say.
 
-Names at the end are references to register: ``tests.toy:hills``. Backends that fail when they are
+Names at the end are references to register: ``tests.toy:mesa``. Backends that fail when they are
 told to are in ``tests.flaky`` and ``fusewire.testing.chaos``, those whose answers to the core are
 odd in ``tests.odd``.
 """
@@ -69,10 +69,9 @@ class ToyBackend(Backend):
     gaps: Sequence[Gap] = ()
     exchange: Exchange = ANY_ARRAY
     options: Sequence[BackendOption] = ()
-    # Options that are tried too, that are tried where an error is accepted, and beside others.
+    # Options that are tried too, and that are tried where an error is accepted.
     variants: Sequence[Mapping[str, Fact]] = ()
     reductions: Sequence[Mapping[str, Fact]] = ()
-    politeness: Mapping[str, Fact] = field(default_factory=dict)
     # Ops that reductions concern; any if it is empty.
     reduced_ops: Sequence[str] = ()
     # Seconds that compiling takes, and that a run of a region takes besides computing.
@@ -143,9 +142,6 @@ class ToyBackend(Backend):
     def calibrates(self, device: Device) -> bool:
         return any(option.name == CALIBRATED for option in self.options)
 
-    def beside_others(self, device: Device) -> Mapping[str, Fact]:
-        return self.politeness
-
 
 @final
 class ToyExecutable(Executable):
@@ -194,43 +190,16 @@ slow = partial(
 )
 
 
-# -- some are slow at one op: "hills" at cos, "dales" at sin; so plans go around both
+# -- one is slow at tanh, and refuses sin
 
 SLOW_SECONDS = 0.02
 
 
-@final
-@dataclass(frozen=True)
-class SlowAt:
-    """Is slow at each op of a kind, a little at others, and once where some are together."""
-
-    ops: Sequence[str]
-    little: Sequence[str] = ()
-    together: Sequence[str] = ()
-
-    def __call__(self, region: Graph, settings: Settings) -> float:
-        ops = [node.op for node in region.nodes]
-        times = sum(op in self.ops for op in ops) + sum(op in self.little for op in ops) / 4
-        times += bool(self.together) and {*self.together} <= {*ops}
-        return SLOW_SECONDS * float(times + 2 * settings["uphill"])
+def slow_at_tanh(region: Graph, settings: Settings) -> float:
+    return SLOW_SECONDS * sum(node.op == "tanh" for node in region.nodes)
 
 
-POLITE = BackendOption("polite", False, "Whether it leaves the cores to others.")
-UPHILL = BackendOption("uphill", False, "Whether it is slow at everything.")
-_cliff = partial(ToyBackend, options=[POLITE, UPHILL], politeness={"polite": True})
-
-hills = partial(_cliff, "hills", run_seconds=SlowAt(["cos"]))
-dales = partial(_cliff, "dales", run_seconds=SlowAt(["sin"]))
-# Like "hills", and a little slow at tanh.
-ledge = partial(_cliff, "ledge", run_seconds=SlowAt(["cos"], little=["tanh"]))
-# Like "dales", and slow at tanh beside cos, which does not show where tanh is timed alone.
-ravine = partial(_cliff, "ravine", run_seconds=SlowAt(["sin"], together=["tanh", "cos"]))
-# As slow at both, so that nothing is gained by leaving an engine for it.
-plains = partial(_cliff, "plains", run_seconds=SlowAt(["cos", "sin"]))
-mesa = partial(_cliff, "mesa", ["sin"], run_seconds=SlowAt(["tanh", "sin"]))
-butte = partial(_cliff, "butte", run_seconds=SlowAt(["tanh", "sin"]))
-glacier = partial(_cliff, "glacier", run_seconds=SlowAt(["cos"]), about=LONG)
-slope = partial(_cliff, "slope", run_seconds=SlowAt(["sin"]), variants=[{"uphill": True}])
+mesa = partial(ToyBackend, "mesa", ["sin"], run_seconds=slow_at_tanh)
 
 
 # -- some are faster where they may compute in less: with fewer digits, in int8, in bfloat16

@@ -78,7 +78,7 @@ class CompileContext:
         """Finds the targets of this machine."""
         from fusewire.planning.policy import TargetFinder
 
-        has_slow = self.options.has_long_budget
+        has_slow = self.options.compares_slow_engines
         return TargetFinder(
             self.registry, self.options.has_children, self.options.limits, has_slow=has_slow
         )

@@ -429,7 +429,7 @@ class Decider:
             progress=options.report,
             max_crossings=options.max_crossings,
             max_fallback_share=options.max_fallback_share,
-            splits=options.level == 2,
+            tries_more=self.context.level >= 2,
             tunes=options.level == 3,
             file=file,
             backends=self._expected_backends,

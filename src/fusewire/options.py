@@ -98,9 +98,9 @@ class Options:
     or a function that picks a target. Of several names, the first that takes a node runs it;
     ``device`` and ``backend_config`` are for the first. ``level`` 0 measures nothing; 1 compares
     the engines within ``budget_seconds`` and takes the fastest right one, which "auto" does and a
-    named backend does only if asked to; 2 also splits the graph over engines where that is faster
-    than the best of them; 3 also tunes kernels, on backends that allow it; "recall"
-    uses the plan that an earlier process settled on, or raises NotRecalledError. With
+    named backend does only if asked to; 2 also compares engines that compile for long, and every
+    form of all; 3 also tunes kernels, on backends that allow it; "recall" uses the plan that an
+    earlier process settled on, or raises NotRecalledError. With
     ``start="now"`` the first call is answered at once, by what is quickest to start, and the
     engines are compared behind it; with "measured" it waits for the comparison. ``deterministic``
     waits too: its answers come from one plan. ``fallback`` decides what happens to nodes that all
@@ -263,9 +263,9 @@ class Options:
         return self.nan == "exact"
 
     @property
-    def has_long_budget(self) -> bool:
-        """Whether a comparison has time for engines that compile for long."""
-        return self.budget_seconds >= LONG_BUDGET
+    def compares_slow_engines(self) -> bool:
+        """Whether a comparison includes engines that compile for long."""
+        return self.level in (2, 3) or self.budget_seconds >= LONG_BUDGET
 
     @property
     def has_children(self) -> bool:
@@ -364,8 +364,8 @@ MEANINGS = {
     " `ForDevice`, `FirstWith`, or a function that picks a target",
     "device": "a device of the engine, such as cpu or webgpu:0; None takes the engine's first; of"
     " several backends, the first must have it",
-    "level": '0 measures nothing; 1 compares engines, which "auto" does; 2 also splits the graph'
-    " over engines where that is faster; 3 also tunes kernels;"
+    "level": '0 measures nothing; 1 compares engines, which "auto" does; 2 also compares those that'
+    " compile for long, and every form; 3 also tunes kernels;"
     ' "recall" uses what an earlier process settled on, or raises',
     "fallback": "what to do with nodes that the engines refuse: run them on the reference and warn,"
     ' "allow" it silently, or raise an "error"',

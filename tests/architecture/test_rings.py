@@ -20,7 +20,7 @@ from tests.minutes import folder, seconds_of_tests, step_seconds, summed
         ("src/fusewire/backends/xla/engine.py", "backends/test_xla.py", "store/test_signing.py"),
         ("src/fusewire/runtime/plan.py", "frontends/torch_calls/test_calls.py", "ir/test_dims.py"),
         ("tests/flaky.py", "runtime/test_heal.py", "ops/test_control.py"),
-        ("tests/toy.py", "choosing/test_split.py", "ops/test_control.py"),
+        ("tests/toy.py", "choosing/test_fallback_share.py", "ops/test_control.py"),
         ("docs/ir.md", "docs/test_blocks.py", "ops/test_control.py"),
         ("pyproject.toml", "ops/test_control.py", ""),
     ],

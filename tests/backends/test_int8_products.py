@@ -7,7 +7,6 @@ import pytest
 
 import fusewire as fw
 from fusewire import ops
-from fusewire.choosing.placing import PlacedSearch
 from fusewire.contract.backend import Backend, Config, Device
 from fusewire.contract.region import build
 from fusewire.errors import OptionsError
@@ -17,6 +16,7 @@ from fusewire.process.machine import features
 from fusewire.registry import REGISTRY
 from fusewire.rewrite.int8 import has_int8_products, with_int8_products
 from fusewire.rewrite.static_int8 import weight_codes
+from fusewire.trials.trial import CandidateTrial
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 40, 256)).astype(np.float32)
@@ -144,12 +144,12 @@ def test_mixture_of_a_real_engine_meets_the_bound(name: str, monkeypatch: Any) -
     # sleep, and what is chosen here must meet the bound in any case.
     seconds = {"int8": 1e-3, "exact_nodes": 2e-3}
 
-    def pretend(self: PlacedSearch, trial: Any) -> float:
-        del self
+    def pretend(trial: CandidateTrial, inputs: Any) -> float:
+        del inputs
         name = trial.candidate.name
         return next((seconds[x] for x in reversed(seconds) if x in name), 4e-3)
 
-    monkeypatch.setattr(PlacedSearch, "quick_seconds", pretend)
+    monkeypatch.setattr(CandidateTrial, "quick_seconds", pretend)
     options: dict[str, Any] = {"backend": name, "start": "measured", "budget_seconds": 15.0}
     program = fw.compile(OUTLIERS, ROWS, accuracy=5e-2, isolate="never", **options)
     assert outlier_error(program(ROWS)) < 5e-2

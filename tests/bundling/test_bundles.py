@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,8 +23,6 @@ from onnx import TensorProto, helper
 import fusewire as fw
 from fusewire.bundling.opening import opened_bundle
 from fusewire.bundling.rebuilding import _Rebuilding
-from fusewire.choosing.overlap import Overlap
-from fusewire.choosing.race import Race, RaceResult
 from fusewire.contract.backend import Artifact
 from fusewire.errors import (
     BudgetError,
@@ -35,7 +33,6 @@ from fusewire.errors import (
     OptionsError,
     SignatureError,
 )
-from fusewire.planning.target import Target
 from fusewire.records.bundles import (
     Bundle,
     NewSection,
@@ -555,54 +552,56 @@ def test_what_does_not_fit_is_said_once(tmp_path: Path) -> None:
     assert ended.stderr.count("is used as data") == 1
 
 
-def branches(x: Any) -> Any:
-    return np.tanh(x @ x) + np.exp(x @ x.T)
-
-
-def in_any_case(
-    self: Overlap, result: RaceResult, race: Race, engines: Sequence[Target]
-) -> RaceResult:
-    """Run the branches at the same time, with a thread each, whatever that gains."""
-    del race
-    found = [self._concurrent(candidate) for candidate in self._branched(engines)]
-    chosen = replace(next(x for x in found if x is not None), threads=1)
-    trial = self.search.runner.attempt(chosen, self.search.inputs)
-    return replace(result, chosen=chosen, trials={**result.trials, chosen.name: trial})
-
-
 @pytest.mark.parametrize(("saved_with", "allowed"), [(512, 3), (2, 2), (None, None)])
 def test_threads_of_a_stranger_are_no_more_than_asked_for(
     saved_with: int | None, allowed: int | None
 ) -> None:
     context = SimpleNamespace(options=fw.Options(threads=3))
     rebuilding: Any = SimpleNamespace(decider=SimpleNamespace(context=context))
-    for is_concurrent, most in ((True, allowed), (False, None)):
-        choice = Choice("a", "cpu", is_concurrent=is_concurrent, threads=saved_with)
-        assert _Rebuilding._allowed_threads(rebuilding, choice) == most
+    choice = Choice("a", "cpu", threads=saved_with)
+    assert _Rebuilding._allowed_threads(rebuilding, choice) == allowed
+
+
+def of_an_earlier_version(name: str, value: Any) -> Callable[[NewSection], NewSection]:
+    """Give the choice of each plan a field that earlier versions wrote; the plan itself, turns."""
+
+    def change(section: NewSection) -> NewSection:
+        if section.key is None or section.key.kind != "plan":
+            return section
+        data = json.loads(section.payload)
+        data["row"]["plan" if name == "turns" else "choice"][name] = value
+        return NewSection(section.name, section.key, json.dumps(data).encode())
+
+    return change
+
+
+SUPERSEDED = {"placing": [[1, 0], [2, 0]], "is_concurrent": True, "turns": ["onnxruntime"]}
 
 
 @pytest.mark.parametrize("is_signed", [True, False])
-def test_regions_run_at_the_same_time_from_a_bundle_too(
-    is_signed: bool, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", sorted(SUPERSEDED))
+def test_bundle_with_a_split_of_an_earlier_version_is_compared_again(
+    name: str, is_signed: bool, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Overlap, "improve", in_any_case)
-    x = np.eye(8, dtype=np.float32)
-    fw.save_onnx(fw.trace(branches, fw.Spec(x.shape, "float32")), tmp_path / "model.onnx")
-    options: Any = {"level": 2, "start": "measured", "budget_seconds": 60.0}
-    answers = []
-    for _ in range(2):
-        # The second one is a warm start.
-        with fw.compile(tmp_path / "model.onnx", **options) as program:
-            answers += [program(x), program(x)]
-            assert program.why().is_concurrent
-            program.save(tmp_path / "model.fw", weights=True, key=key if is_signed else None)
+    answer = saved(tmp_path / "model.fw", weights=True, key=key)
+    change = of_an_earlier_version(name, SUPERSEDED[name])
+    rewritten(tmp_path / "model.fw", change, SIGNER if is_signed else Signer.generate())
+    elsewhere(monkeypatch, tmp_path)
+    program = fw.open(tmp_path / "model.fw")
+    with pytest.warns(BundleWarning, match="which Fusewire no longer does. Engines are compared"):
+        np.testing.assert_allclose(program(X), answer, rtol=1e-5)
+    np.testing.assert_allclose(program(X), answer, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(SUPERSEDED))
+def test_bundle_of_an_earlier_version_with_a_plan_as_of_today_is_loaded(
+    name: str, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = saved(tmp_path / "model.fw", weights=True, key=key)
+    rewritten(tmp_path / "model.fw", of_an_earlier_version(name, type(SUPERSEDED[name])()), SIGNER)
     elsewhere(monkeypatch, tmp_path)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BundleWarning)
-        opened = fw.open(tmp_path / "model.fw")
-    answers += [opened(x) for _ in range(3)]
-    for answer in answers:
-        np.testing.assert_array_equal(answer, answers[0])
-    assert opened.why().is_concurrent
-    assert opened.plan.turns
-    opened.close()
+        warnings.simplefilter("error")
+        program = fw.open(tmp_path / "model.fw")
+        np.testing.assert_array_equal(program(X), answer)
+    assert contacts(program) == ["hit"]

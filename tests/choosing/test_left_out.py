@@ -39,7 +39,7 @@ def test_quick_search_leaves_it_out_and_says_so(monkeypatch: pytest.MonkeyPatch)
     (row,) = [row for row in program.why().tried if row.backend == "inductor"]
     assert row.status == "left out"
     assert "compiling takes about 30 s" in row.reason
-    assert f"budget of {LONG_BUDGET:.0f} s or more" in row.reason
+    assert f"budget of {LONG_BUDGET:.0f} s or more, or ask for level=2" in row.reason
     # Not even its device is looked for.
     assert "inductor" not in asked
 
@@ -64,6 +64,7 @@ def test_decisions_of_quick_and_of_long_searches_have_different_keys() -> None:
     assert file_key("digest", (), True, quick) == file_key(
         "digest", (), True, Options(budget_seconds=LONG_BUDGET - 1)
     )
+    assert decision_fields(Options(level=2), 2, REGISTRY) != decision_fields(quick, 2, REGISTRY)
 
 
 @pytest.fixture
@@ -73,6 +74,16 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(REGISTRY.backends, "names", lambda: [name, "reference"])
     yield
     fw.unregister(name)
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize(("level", "is_left_out"), [(1, True), (2, False), (3, False)])
+def test_level_2_includes_it_whatever_the_budget(level: int, is_left_out: bool) -> None:
+    graph = fw.trace(grown, X)
+    program = fw.compile(graph, X, start="measured", level=level, budget_seconds=30)
+    (row,) = [row for row in program.why().tried if row.backend == "slow"]
+    assert (row.status == "left out") == is_left_out
+    assert (row.status in ORDER) != is_left_out
 
 
 def raced(function: Any, **options: Any) -> Tried:

@@ -1,6 +1,6 @@
 """Where less precision everywhere errs too much, parts of a graph are computed in less."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.choosing.mixing import MeasuredPart, best_set
-from fusewire.choosing.placing import PlacedSearch
+from fusewire.choosing.mixing import MeasuredPart, Mixing, best_set
+from fusewire.ir.graph import HostValue
 from fusewire.registry import REGISTRY
 from fusewire.runtime.why import Tried, Why
 from fusewire.store.disk import Store
@@ -63,6 +63,7 @@ def chosen(why: Why) -> Tried:
     return next(row for row in why.tried if row.is_chosen)
 
 
+@pytest.mark.parametrize("engine", ["sieve"], indirect=True)
 def test_mixture_is_chosen_that_meets_the_bound(store: Store, model: Path, engine: str) -> None:
     why = explained(model, engine, BOUND)
     whole = next(row for row in why.tried if row.name == f"{engine} coarse=True")
@@ -70,19 +71,24 @@ def test_mixture_is_chosen_that_meets_the_bound(store: Store, model: Path, engin
     best = chosen(why)
     assert (best.status, best.is_reduced) == ("right", True), why.notes
     assert 0 < (best.expected_error or 0) <= BOUND
-    if engine == "sieve":
-        # It leaves the last cosine exact in one region.
-        assert (best.options, best.regions) == ({"coarse": True, "exact_nodes": "4"}, 1)
-    else:
-        # It has two regions: the first two cosines are rounded, and the rest is exact.
-        assert best.engines == ("grains", "grains coarse=True")
-        assert best.regions == 2
+    # It leaves the last cosine exact in one region.
+    assert (best.options, best.regions) == ({"coarse": True, "exact_nodes": "4"}, 1)
     sentence = next(note for note in why.notes if "of its 3 parts in less" in note)
     assert sentence.startswith(f"{engine} coarse=True errs too much. With 2 of its 3 parts")
     # No engine is to blame for an error that the user did not accept.
     assert not list(store.entries("quarantine"))
 
 
+@pytest.mark.parametrize("engine", ["grains"], indirect=True)
+def test_engine_that_leaves_no_single_nodes_exact_has_no_mixture(
+    store: Store, model: Path, engine: str
+) -> None:
+    why = explained(model, engine, BOUND)
+    assert not chosen(why).is_reduced
+    assert "grains coarse=True errs too much, and has no parts to leave exact." in why.notes
+
+
+@pytest.mark.parametrize("engine", ["sieve"], indirect=True)
 def test_mixture_is_recalled(store: Store, model: Path, engine: str) -> None:
     first = chosen(explained(model, engine, BOUND))
     said: list[str] = []
@@ -112,15 +118,15 @@ def test_nothing_is_timed_when_the_budget_is_used_up(
     store: Store, model: Path, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed: list[CandidateTrial] = []
-    quick_seconds = PlacedSearch.quick_seconds
+    quick_seconds = CandidateTrial.quick_seconds
 
-    def noted(search: PlacedSearch, trial: CandidateTrial) -> float:
+    def noted(trial: CandidateTrial, inputs: Sequence[HostValue]) -> float:
         timed.append(trial)
-        return quick_seconds(search, trial)
+        return quick_seconds(trial, inputs)
 
-    monkeypatch.setattr(PlacedSearch, "quick_seconds", noted)
+    monkeypatch.setattr(CandidateTrial, "quick_seconds", noted)
     # The race has all the time that it needs, and nothing is left after it.
-    monkeypatch.setattr(PlacedSearch, "seconds_left", lambda search, share=1.0: 0.0)
+    monkeypatch.setattr(Mixing, "seconds_left", lambda mixing: 0.0)
     why = explained(model, engine, BOUND)
     assert not timed
     assert not chosen(why).is_reduced

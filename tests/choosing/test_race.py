@@ -10,7 +10,7 @@ import pytest
 import fusewire as fw
 from fusewire.choosing import decide as deciding
 from fusewire.choosing.measure import AGAIN, Comparison, Contender, Timing, compare
-from fusewire.choosing.race import LEAST_SECONDS, Race, RaceResult
+from fusewire.choosing.race import LEAST_SECONDS, TRYING_MORE, Race, RaceResult
 from fusewire.contract.backend import Config, Device
 from fusewire.errors import BackendCrashed, NoneRightError
 from fusewire.ir.graph import Graph
@@ -149,6 +149,14 @@ def test_budget_ends_trying_at_half_of_it(clock: Clock) -> None:
     assert rows(result)[TRUSTED].reason.startswith("The budget was used up before its turn.")
     assert result.is_cut
     assert rows(result)[SLOW].compile_seconds == pytest.approx(2.5)
+
+
+def test_race_may_have_more_of_the_budget_for_trying(clock: Clock) -> None:
+    times = {FAST: 49.0, SLOW: 2.0}
+    staged = stage(clock, compile_seconds=times, run_seconds=dict.fromkeys(times, 1e-4))
+    result = run(staged, trying=TRYING_MORE)
+    assert staged.runner.tried == [FAST, SLOW, TRUSTED]
+    assert not result.is_cut
 
 
 def test_first_candidate_is_tried_whatever_the_budget(clock: Clock) -> None:

@@ -7,11 +7,18 @@ import pytest
 
 from fusewire.contract.backend import Config
 from fusewire.errors import StoreError
-from fusewire.records.plans import Choice
+from fusewire.records.plans import Choice, TargetPlace, superseded
 
 CHOICE = Choice(
-    "webgpu", "webgpu:0", "expanded", {"tile": (8, 4), "threads": 2, "mode": "x", "on": True}
+    "webgpu",
+    "webgpu:0",
+    "expanded",
+    {"tile": (8, 4), "threads": 2, "mode": "x", "on": True},
+    (TargetPlace("openvino", "cpu"),),
+    threads=2,
 )
+# What earlier versions wrote of plans that are as those of today.
+UNUSED: dict[str, Any] = {"placing": [], "is_concurrent": False}
 
 
 def test_choice_is_read_back_as_it_was() -> None:
@@ -28,6 +35,12 @@ def test_choice_is_read_back_as_it_was() -> None:
         {"form": "odd"},
         {"options": []},
         {"more": 1},
+        {"others": [["openvino", "cpu", {}, 1]]},
+        {"others": [["openvino", "cpu", []]]},
+        {"others": [["webgpu", "cpu", {}]]},
+        {"threads": 0},
+        {"threads": True},
+        {"threads": 10**6},
     ],
 )
 def test_anything_else_is_refused(change: dict[str, Any]) -> None:
@@ -39,6 +52,31 @@ def test_anything_else_is_refused(change: dict[str, Any]) -> None:
         Choice.from_data({"backend": "webgpu"})
 
 
+def test_choices_of_earlier_versions_are_read() -> None:
+    assert Choice.from_data({**CHOICE.to_data(), **UNUSED}) == CHOICE
+    # Those of 0.1 have one engine, which is exact.
+    row = {"backend": "onnxruntime", "device": "cpu", "form": "native", "options": {}}
+    assert Choice.from_data(row) == Choice("onnxruntime", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"placing": [[3, 0], [2, 1]]}, "It places nodes on engines one by one"),
+        ({"placing": "11"}, "It places nodes on engines one by one"),
+        ({"is_concurrent": True}, "It runs regions at the same time"),
+    ],
+)
+def test_choice_of_level_2_of_earlier_versions_is_refused_with_a_sentence(
+    change: dict[str, Any], sentence: str
+) -> None:
+    row = {**CHOICE.to_data(), **UNUSED, **change}
+    assert superseded(row).startswith(sentence)
+    with pytest.raises(StoreError, match=f"{sentence}, which Fusewire no longer does"):
+        Choice.from_data(row)
+
+
 def test_options_of_a_choice_come_before_those_of_the_user() -> None:
-    config = CHOICE.config(Config(options={"threads": 4, "other": 1}))
+    config = CHOICE.config(Config(threads=4, options={"threads": 4, "other": 1}))
     assert dict(config.options) == {**CHOICE.options, "other": 1}
+    assert config.threads == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ import torch
 
 import fusewire as fw
 from fusewire.backends.xla.resident import XlaBuffer
-from fusewire.contract.buffer import Buffer, counted_traffic
+from fusewire.contract.buffer import Buffer, counted_traffic, held_still
 from fusewire.contract.region import build, first_device
 from fusewire.dtypes import dtype
 from fusewire.errors import (
@@ -27,8 +28,11 @@ from fusewire.errors import (
     ReleasedError,
     ShapeMismatchError,
 )
+from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType
 from fusewire.registry import REGISTRY
+from fusewire.runtime.buffer_calls import _taken
+from fusewire.runtime.transfer import fetched
 
 HAS_GPU = bool(REGISTRY.meet("webgpu").devices)
 needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="WebGPU has no adapter here")
@@ -325,3 +329,14 @@ def test_copies_to_and_from_a_state_wait_for_the_call_that_has_it(place: str) ->
         thread.join(60)
     assert state.numpy().tolist() == [1] * 4
     assert into.numpy().tolist() == [1, 1]
+
+
+def test_part_of_a_state_is_read_by_another_thread() -> None:
+    state, value = (
+        fw.state(np.arange(12, dtype=np.float32)),
+        Value(TensorType(dtype("float32"), (2,)), "x"),
+    )
+    with ThreadPoolExecutor(1) as other, held_still(state):
+        taken = _taken(value, state[0:2])
+        read = other.submit(fetched, taken)
+        np.testing.assert_array_equal(read.result(timeout=5), [0, 1])

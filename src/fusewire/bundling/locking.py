@@ -189,7 +189,6 @@ def _fields(opened: OpenedBundle, plan: BundledPlan) -> dict[str, str]:
         "form": saved.choice.form,
         "options": json.dumps(dict(saved.choice.options), sort_keys=True, default=str),
         "threads": str(saved.choice.threads or opened.options.threads or "default"),
-        **({"regions": "at the same time"} if saved.choice.is_concurrent else {}),
         "inputs": ", ".join(f"{name} {type_}" for name, type_ in saved.inputs),
         "outputs": ", ".join(saved.outputs),
         "measured-at": "; ".join(map(str, saved.shapes)) or "nothing",

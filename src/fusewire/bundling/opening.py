@@ -388,7 +388,7 @@ class BundledPlan:
         SignatureError if somebody tampered with the signature.
         """
         opened = self.opened
-        doubt = opened.doubt or self._misfit()
+        doubt = opened.doubt or self.saved.superseded or self._misfit()
         if not doubt:
             planner = self._bundled.planner
             assert isinstance(planner, _Planner)
@@ -400,11 +400,13 @@ class BundledPlan:
         )
         if recalled is not None:
             return warm.entry_of(recalled, opened.about.name)
-        warn_outside(
-            f"{opened.bundle.path} is used as data: {doubt}. {self.saved.engine_names} compiles "
-            "it here, and its first answer is checked.",
-            BundleWarning,
-        )
+        if not self.saved.superseded:
+            # Otherwise the first call says that engines are compared, and why.
+            warn_outside(
+                f"{opened.bundle.path} is used as data: {doubt}. {self.saved.engine_names} "
+                "compiles it here, and its first answer is checked.",
+                BundleWarning,
+            )
         from fusewire.bundling.rebuilding import undecided_entry
 
         return undecided_entry(opened.context, self.graph, self.saved, key, doubt)

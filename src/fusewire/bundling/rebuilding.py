@@ -98,14 +98,13 @@ class _Rebuilding:
 
     def _candidate(self) -> Candidate:
         """Plan as the bundle says; RefusedError if that is not possible here."""
+        if self.saved.superseded:
+            raise RefusedError(self.saved.superseded)
         choice, context = self.saved.choice, self.decider.context
         # The options of others must be empty, or what their backends offer.
         targets = targets_of(choice, context.finder)
         if targets is not None and not all(map(self._is_offered, targets[1:])):
-            choice, targets = (
-                replace(choice, others=(), placing=(), is_concurrent=False, threads=None),
-                targets[:1],
-            )
+            choice, targets = replace(choice, others=(), threads=None), targets[:1]
         if targets is None:
             places = " or ".join(f"{x.backend} has no device {x.device}" for x in choice.places)
             raise RefusedError(f"{places} here.")
@@ -117,15 +116,15 @@ class _Rebuilding:
         may_fall_back = context.options.fallback != "error"
         graph, fallback = self.reading.graph, reference_target()
         planned = plan_choice(choice, graph, targets, fallback, may_fall_back)
-        own = form, choice.options, tuple(others), False, choice.placing
-        candidate = Candidate(target, planned, *own, choice.is_concurrent, choice.threads)
+        own = form, choice.options, tuple(others), False, choice.threads
+        candidate = Candidate(target, planned, *own)
         if context.options.keeps_nan and candidate.may_lose_nan(context.options.config):
             raise RefusedError(f"{candidate.name} may lose NaN, and nan='exact' forbids that.")
         return candidate
 
     def _allowed_threads(self, choice: Choice) -> int | None:
-        """Return the threads of regions that run at the same time; no more than there may be."""
-        if not choice.is_concurrent or choice.threads is None:
+        """Return the threads that it was chosen with; no more than there may be."""
+        if choice.threads is None:
             return None
         return min(choice.threads, self.decider.context.options.threads or usable_cores())
 
@@ -137,8 +136,7 @@ class _Rebuilding:
     def _is_offered(self, target: Target) -> bool:
         """Tell whether a target has no options, or such as its backend itself offers."""
         offered = target.backend.configs(self.reading.graph, target.device)
-        beside = target.backend.beside_others(target.device)
-        return not target.options or target.options in (*map(dict, offered), dict(beside))
+        return not target.options or target.options in map(dict, offered)
 
     def _wrong(
         self, candidate: Candidate, inputs: Sequence[HostValue], answer: list[HostValue]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from fusewire.choosing import mixing, tune
 from fusewire.choosing.accuracy import AccuracyJudge, most_judged
 from fusewire.choosing.baseline import Baseline, is_usable
 from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
@@ -16,21 +17,16 @@ from fusewire.choosing.calibrate import Calibrating
 from fusewire.choosing.duel import SHORTEST, with_times
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge
-from fusewire.choosing.mixing import Mixing
-from fusewire.choosing.overlap import Overlap
-from fusewire.choosing.placing import PlacedSearch
 from fusewire.choosing.quiet import CallWatch
 from fusewire.choosing.race import (
     LEAST_SECONDS,
-    TRYING,
+    TRYING_MORE,
     Progress,
     Race,
     RaceResult,
     worth,
 )
-from fusewire.choosing.siblings import Siblings
-from fusewire.choosing.split import Splitting, whole_seconds
-from fusewire.choosing.tune import Tuning
+from fusewire.choosing.searching import Improve, SearchSetup
 from fusewire.contract.backend import Config, Fact
 from fusewire.contract.model_file import ModelFile
 from fusewire.contract.timing import take_times
@@ -75,12 +71,10 @@ _JUDGING = 0.8
 _AHEAD = 0.2
 # The share of the budget for racing whole candidates, if their kernels are tuned afterwards.
 _WHOLE = 0.5
-# The same, if the graph is split afterwards: as many whole candidates are tried as without that, so
-# that looking for splits makes no choice worse.
-_WHOLE_BEFORE_SPLITS = 0.75
 # A candidate that is doubtful on so many different inputs is not judged on more of them.
 _DOUBTS = 3
-
+# The searches after a race, in order.
+_SEARCHES: tuple[Improve, ...] = (mixing.improve, tune.improve)
 # The most candidates besides the winner that meet what serves, if they may be as fast.
 _MOST_RIVALS = 2
 
@@ -132,7 +126,7 @@ class Question:
     ``fields`` name what the decision depends on besides the graph; None if it is not to be
     recorded. Plans that hand over more tensors than ``max_crossings`` are left out, and so are
     those that spend more than ``max_fallback_share`` of their time outside of the targets.
-    ``is_thorough`` tries every candidate; ``splits`` also splits the graph over engines, and
+    ``is_thorough`` tries every candidate, ``tries_more`` has more of the budget for that, and
     ``tunes`` also tunes kernels. ``baseline`` is the user's own function, if the graph was traced
     from one, and ``file`` the model file that it was read from, for engines that read it by
     themselves. ``start`` is when the budget began, now if it is None. ``backends`` lists the
@@ -158,7 +152,7 @@ class Question:
     is_thorough: bool = False
     max_crossings: int | None = None
     max_fallback_share: float | None = None
-    splits: bool = False
+    tries_more: bool = False
     tunes: bool = False
     baseline: Baseline | None = None
     file: ModelFile | None = None
@@ -425,19 +419,15 @@ def _race_engines(
     budget: DecisionBudget,
     has_reference: bool = False,
 ) -> RaceResult:
-    """Race the candidates in children; split the graph or tune kernels, if asked to."""
+    """Race the candidates in children, and have each search improve on the result."""
     _announce(question)
     runner = _runner(question, finder)
-    search = _placing(question, runner, budget)
-    siblings = _siblings(question, search, findings)
-    race = _new_race(question, runner, judge, findings, budget, has_reference, siblings)
+    race = _new_race(question, runner, judge, findings, budget, has_reference)
+    setup = _setup(question, runner, findings, budget)
     try:
         result = race.run(question.candidates())
-        if siblings is not None:
-            siblings.keep(result)
-        result = _divided(question, search, findings, result, race)
-        if question.tunes:
-            result = _tuning(question, runner, findings, budget).improve(result, race)
+        for improve in _SEARCHES:
+            result = improve(setup, race, result)
         for name in (result.chosen.name, result.opened):
             if name in result.trials:
                 findings.keep_artifact(result.trials[name])
@@ -453,15 +443,8 @@ def _new_race(
     findings: Findings,
     budget: DecisionBudget,
     has_reference: bool,
-    siblings: Siblings | None,
 ) -> Race:
-    share, trying = 1.0, None
-    if question.tunes:
-        share = _WHOLE
-    elif question.splits:
-        share = _WHOLE_BEFORE_SPLITS
-        trying = TRYING / share
-    racing = budget.seconds * share
+    racing = budget.seconds * (_WHOLE if question.tunes else 1.0)
     return Race(
         question.inputs,
         runner,
@@ -479,42 +462,14 @@ def _new_race(
         accuracy=_accuracy_judge(question, judge),
         memory_limit=question.config.memory_limit,
         max_fallback_share=question.max_fallback_share,
-        trying=trying,
-        behind=None if siblings is None else siblings.behind,
+        trying=TRYING_MORE if question.tries_more else None,
     )
-
-
-def _siblings(question: Question, search: PlacedSearch, findings: Findings) -> Siblings | None:
-    """Find what other models tell, where the graph is cut anyway, and something is recorded."""
-    if not question.splits or question.fields is None:
-        return None
-    # Those of one model alone; whether engines compile for long is in the others.
-    shared = {k: v for k, v in question.fields.items() if k not in ("file", "function")}
-    return Siblings(search, findings.records, shared)
 
 
 def _accuracy_judge(question: Question, judge: Judge) -> AccuracyJudge:
     calibrating = question.calibrating
     samples = () if calibrating is None else calibrating.judged(most_judged(question.accuracy))
     return AccuracyJudge(judge, question.accuracy, question.seed, samples)
-
-
-def _divided(
-    question: Question,
-    search: PlacedSearch,
-    findings: Findings,
-    result: RaceResult,
-    race: Race,
-) -> RaceResult:
-    """Split the graph over engines, mix precisions, and run regions at the same time, if faster."""
-    engines, first = list[Target](), result
-    if question.splits:
-        engines = [target for target, _ in whole_seconds(result)]
-        result = Splitting(search, findings.records, question.seed).improve(result, race)
-    if isinstance(question.accuracy, int | float) and race.accuracy is not None:
-        mixing = Mixing(search, race.accuracy, question.accuracy)
-        result = mixing.improve(result, race, first)
-    return Overlap(search).improve(result, race, engines)
 
 
 def _rivals(result: RaceResult) -> Iterator[Candidate]:
@@ -540,34 +495,21 @@ def _with_left_out(question: Question, result: RaceResult) -> RaceResult:
     return replace(result, tried=(*result.tried, *rows))
 
 
-def _placing(question: Question, runner: TrialRunner, budget: DecisionBudget) -> PlacedSearch:
-    return PlacedSearch(
+def _setup(
+    question: Question, runner: TrialRunner, findings: Findings, budget: DecisionBudget
+) -> SearchSetup:
+    return SearchSetup(
         question.graph,
         question.inputs,
         runner,
-        question.config,
-        question.fallback,
-        budget.start,
-        budget.seconds,
-        question.may_fall_back,
-        question.max_crossings,
-        question.progress,
-    )
-
-
-def _tuning(
-    question: Question, runner: TrialRunner, findings: Findings, budget: DecisionBudget
-) -> Tuning:
-    return Tuning(
-        runner,
         findings.records,
         question.config,
-        question.inputs,
-        budget.start,
-        budget.seconds,
-        question.progress,
-        question.seed,
+        budget,
+        question.accuracy,
+        question.tunes,
         question.is_thorough,
+        question.seed,
+        question.progress,
     )
 
 
@@ -635,8 +577,11 @@ class _Recorded:
                 _doubts(payload),
                 tuple(map(Choice.from_data, row["rivals"])),
             )
-        except (StoreError, ValueError, KeyError, TypeError):
-            return None
+        except StoreError as error:
+            note(f"A recorded decision is not used. {error} Engines are compared again.")
+        except (ValueError, KeyError, TypeError):
+            pass
+        return None
 
     def serves(self, question: Question) -> bool:
         """Tell whether it holds for these inputs, and had as much time as there is now."""
@@ -684,8 +629,8 @@ def _recalled(
     if targets is None or planned is None:
         return None
     first, *others = targets
-    own = choice.form, choice.options, tuple(others), choice.is_reduced, choice.placing
-    candidate = Candidate(first, planned, *own, choice.is_concurrent, choice.threads)
+    own = choice.form, choice.options, tuple(others), choice.is_reduced, choice.threads
+    candidate = Candidate(first, planned, *own)
     is_at_fault = findings.reconsider(candidate) or findings.fault(candidate) is not None
     return None if is_at_fault else candidate
 

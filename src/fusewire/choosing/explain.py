@@ -67,7 +67,6 @@ class Explanation:
             self.planned.plan.crossings(),
             *_ports(self.planned.plan.graph),
             self.planned.plan.host_bytes(),
-            bool(self.planned.plan.turns),
         )
 
     def _engines(self) -> list[BuildTarget]:

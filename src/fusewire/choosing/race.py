@@ -13,7 +13,7 @@ import math
 import statistics
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -53,8 +53,8 @@ from fusewire.runtime.why import Tried
 from fusewire.trials.trial import CandidateTrial, TrialRunner
 
 # The share of the budget after which no more candidates are tried: the rest is for timing them. A
-# thorough race tries more of them.
-TRYING, _TRYING_ALL = 0.5, 0.7
+# thorough race tries more of them, and so does one that asks for it.
+TRYING, TRYING_MORE = 0.5, 0.7
 # The reference is slow: it races only where the quickest engine takes less than this per run.
 _TINY_SECONDS = 1e-3
 # It also races in graphs of so few nodes, each of which may be one loop of NumPy.
@@ -84,8 +84,6 @@ _MOST_CLOSE = 2
 # The most nodes that a sentence lists.
 _LISTED = 4
 Progress = Callable[[str, float], None]
-# Says why a candidate is not worth a try, given the names of those that were tried; None if it is.
-Behind = Callable[[Candidate, Collection[str]], str | None]
 # Plans the graph on a target, with others for what it refuses; None if they would not help.
 Join = Callable[[Target, Sequence[Target]], Candidate | None]
 
@@ -135,8 +133,7 @@ class Race:
     together with others. ``accuracy`` judges candidates that compute in less than the model's own
     dtypes. Candidates that hold more than ``memory_limit`` bytes at once are timed, and not chosen;
     those that spend more than ``max_fallback_share`` of their time outside of their targets are
-    refused. ``trying`` is the share of the budget after which no more candidates are tried, and
-    ``behind`` knows what was too slow for a model like this one.
+    refused. ``trying`` is the share of the budget after which no more candidates are tried.
     """
 
     def __init__(
@@ -160,7 +157,6 @@ class Race:
         memory_limit: int | None = None,
         max_fallback_share: float | None = None,
         trying: float | None = None,
-        behind: Behind | None = None,
     ) -> None:
         self._inputs, self._runner = inputs, runner
         self._judge, self.accuracy, self._findings = judge, accuracy, findings
@@ -168,8 +164,8 @@ class Race:
         self._budget = DecisionBudget(max(budget, 1e-3), begin)
         self._has_reference, self._expected, self._report = has_reference, expected, progress
         self._is_thorough, self._least = is_thorough, least
-        self._trying = trying or (_TRYING_ALL if is_thorough else TRYING)
-        self._watch, self._join, self._behind, self._close = watch, join, behind, close
+        self._trying = trying or (TRYING_MORE if is_thorough else TRYING)
+        self._watch, self._join, self._close = watch, join, close
         self._memory_limit, self._bytes = memory_limit, dict[str, int]()
         self._most_outside, self._outside = max_fallback_share, dict[str, str]()
         self._fit, self._unfit = list[Candidate](), list[Unfit]()
@@ -588,8 +584,6 @@ class Race:
         )
         if not others:
             return None
-        if self._behind is not None and (known := self._behind(candidate, self._eligible())):
-            return known
         if software:
             run = "runs" if len(self._trials) == 1 else "run"
             return f"{software[0].name} is emulated by the processor, where {others} {run} too."

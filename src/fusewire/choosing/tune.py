@@ -19,6 +19,7 @@ from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge
 from fusewire.choosing.measure import CLOSE
 from fusewire.choosing.race import Progress, Race, RaceResult, lead
+from fusewire.choosing.searching import SearchSetup
 from fusewire.contract.backend import Config, Fact
 from fusewire.contract.tuning import TUNED, Piece, Tuner, written
 from fusewire.errors import FusewireError, NoneRightError
@@ -52,6 +53,24 @@ _BEGINS, _ENDS = 0.5, 0.85
 _LEAD = 1.03
 # Runs of the reference to judge a kernel, and timed runs to weigh it.
 _RUNS, _WEIGHING = 8, 3
+
+
+def improve(setup: SearchSetup, race: Race, result: RaceResult) -> RaceResult:
+    """Tune the kernels of the best candidates, and race those as well, if that is asked for."""
+    if not setup.tunes:
+        return result
+    tuning = Tuning(
+        setup.runner,
+        setup.records,
+        setup.config,
+        setup.inputs,
+        setup.budget.start,
+        setup.budget.seconds,
+        setup.progress,
+        setup.seed,
+        setup.is_thorough,
+    )
+    return tuning.improve(result, race)
 
 
 @dataclass

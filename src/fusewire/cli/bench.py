@@ -133,7 +133,9 @@ def _names(text: str | None) -> list[str]:
 def _devices(options: Options, text: str | None) -> tuple[str, ...]:
     """Return the devices to compare on, none for all that differ; OptionsError for a misfit."""
     if options.level not in (None, 1, 2, 3):
-        sentence = "bench compares engines: level 1, 2 with splits, or 3 with tuned kernels."
+        sentence = (
+            "bench compares engines: level 1, 2 with slow compilers, or 3 with tuned kernels."
+        )
         raise OptionsError(f"--level {options.level}: {sentence}")
     if options.device is not None:
         if text is not None:

@@ -85,7 +85,7 @@ _COMPILING = (
         "--level",
         type=int,
         help="0 measures nothing; 1 compares engines, the default with backend auto; 2 also "
-        "splits the graph over engines; 3 also tunes kernels.",
+        "compares those that compile for long, and every form; 3 also tunes kernels.",
     ),
     click.option(
         "--budget",

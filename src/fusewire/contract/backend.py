@@ -65,10 +65,8 @@ class BackendInfo:
     sees them. A backend that ``claims_by_table`` imports no engine to claim, so that it is asked in
     the caller's process. ``version`` is that of the engine, and "none" if it is not installed.
     ``compile_seconds`` is about how long compiling takes where that is long: a search with a small
-    budget leaves such a backend out. Regions of backends that name the same ``instance``, which is
-    their own name by default, never run at the same time in one plan; an engine that
-    ``runs_beside_itself`` allows that. One that ``plans_memory`` says how many bytes a run takes:
-    see ``Executable.run_bytes``.
+    budget leaves such a backend out. One that ``plans_memory`` says how many bytes a run takes: see
+    ``Executable.run_bytes``.
     """
 
     name: str
@@ -86,14 +84,7 @@ class BackendInfo:
     unchecked_ops: tuple[str, ...] = ()
     claims_by_table: bool = False
     compile_seconds: float = 0.0
-    instance: str = ""
-    runs_beside_itself: bool = False
     plans_memory: bool = False
-
-    @property
-    def turn(self) -> str:
-        """What its regions take turns for; empty if they need not."""
-        return "" if self.runs_beside_itself else self.instance or self.name
 
     @property
     def is_slow(self) -> bool:
@@ -502,17 +493,9 @@ class Backend(abc.ABC):
         """List the places of nodes that options of ``reduced`` compute in less.
 
         Only if it can leave any of them exact: the core names those by the option ``EXACT_NODES``,
-        where all of them in less err too much. Otherwise it may cut the graph.
+        where all of them in less err too much.
         """
         return ()
-
-    def beside_others(self, device: Device) -> Mapping[str, Fact]:
-        """Return the options under which other engines have the cores between two calls of it.
-
-        A plan of several engines uses them: threads that wait for the next call by spinning take
-        the cores from the engine whose turn it is.
-        """
-        return {}
 
     def prepare(self, config: Config) -> None:  # noqa: B027 - optional
         """Start processes of its own that runs need: in a child, before that child is closed."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, groupby
 from typing import TypeAlias
 
 from fusewire.contract.backend import CALIBRATED, Config, Fact, Form
@@ -25,14 +24,10 @@ from fusewire.records.plans import Choice, TargetPlace
 from fusewire.rewrite.expand import replace_nodes
 from fusewire.runtime.plan import Region
 
-# How many nodes, in order, are placed on which target, by number.
-Placing: TypeAlias = "tuple[tuple[int, int], ...]"
 # Lists the options under which a candidate uses ranges that were measured.
 Calibrated: TypeAlias = "Callable[[Candidate], Iterable[Mapping[str, Fact]]]"
 # Options of many lines, which names do not show.
 _LONG = (TUNED, CALIBRATED)
-# The most cuts between targets that a name lists.
-_MOST_CUTS = 11
 # Plans with more regions are hopeless, and take long to try.
 _MOST_REGIONS = 32
 
@@ -42,10 +37,8 @@ class Candidate:
     """One way to run a graph, planned: a target, a form and options.
 
     What the target refuses goes to the ``others``, in their order. The options are the target's;
-    with ``is_reduced`` they have it compute in less than the model's own dtypes. With a
-    ``placing``, nodes were placed on targets: pairs of how many nodes of the graph, in order, and
-    of the number of their target. With ``is_concurrent``, regions that do not depend on each other
-    run at the same time, each engine with ``threads``, if that is not None.
+    with ``is_reduced`` they have it compute in less than the model's own dtypes. Each engine has
+    ``threads``, if that is not None, in place of those that the user asked for.
     """
 
     target: Target
@@ -54,8 +47,6 @@ class Candidate:
     options: Mapping[str, Fact] = field(default_factory=dict)
     others: tuple[Target, ...] = ()
     is_reduced: bool = False
-    placing: Placing = ()
-    is_concurrent: bool = False
     threads: int | None = None
 
     @property
@@ -83,13 +74,8 @@ class Candidate:
         first, *others = self.engines
         about = [*form, *options] if first is self.target else []
         names = " + ".join([" ".join([_shown(first), *about]), *map(_shown, others)])
-        regions = f", in {len(self.planned.plan.regions())} regions" if self.placing else ""
-        if 1 < len(self.placing) <= _MOST_CUTS + 1:
-            cuts = accumulate(count for count, _ in self.placing[:-1])
-            regions += f", cut at {', '.join(map(str, cuts))}"
-        at_once = ", at the same time" if self.is_concurrent else ""
-        threads = f", {self.threads} thread{'s' * (self.threads > 1)} each" if self.threads else ""
-        return f"{names}{regions}{at_once}{threads}"
+        threads = f", {self.threads} thread{'s' * (self.threads > 1)}" if self.threads else ""
+        return f"{names}{threads}"
 
     def choice(self) -> Choice:
         """Convert to plain data."""
@@ -101,8 +87,6 @@ class Candidate:
             self.options,
             others,
             self.is_reduced,
-            self.placing,
-            self.is_concurrent,
             self.threads,
         )
 
@@ -130,8 +114,6 @@ class Candidate:
         for number, other in enumerate(self.others, 1):
             named[f"device{number}"] = other.device.id
             named[f"engine{number}"] = _engine_fields(other, self.config(config, other))
-        if self.placing:
-            named["placing"] = json.dumps(self.placing)
         if self.form == "file":
             # Files that differ may have the same graph.
             named["region"] = self.planned.plan.steps[0].region.digest
@@ -287,9 +269,7 @@ def plan_choice(
 ) -> Planned:
     """Plan a graph according to an earlier choice; RefusedError if it no longer fits."""
     graph = expanded(graph) if choice.form == "expanded" else graph
-    placed = placed_nodes(graph, targets, choice.placing)
-    order, is_concurrent = allowed(targets, fallback, may_fall_back), choice.is_concurrent
-    planned = make_plan(graph, order, fallback, placed, is_concurrent=is_concurrent)
+    planned = make_plan(graph, allowed(targets, fallback, may_fall_back), fallback)
     if choice.form != "file":
         return planned
     first = targets[0]
@@ -297,40 +277,6 @@ def plan_choice(
     if isinstance(own, str):
         raise RefusedError(f"{first.name} cannot read the file as before: {own} Compile it again.")
     return own
-
-
-def placed_nodes(graph: Graph, targets: Sequence[Target], placing: Placing) -> dict[Node, str]:
-    """Map nodes to the names of the targets that they are placed on."""
-    # A hostile record may have huge counts.
-    numbers = (at for count, at in placing for _ in range(count))
-    return {node: targets[at].name for node, at in zip(graph.nodes, numbers, strict=False)}
-
-
-def placing_of(numbers: Iterable[int]) -> Placing:
-    """Write the number of a target for each node in short."""
-    return tuple((len(list(group)), at) for at, group in groupby(numbers))
-
-
-def placed_candidate(
-    graph: Graph,
-    targets: Sequence[Target],
-    placing: Placing,
-    fallback: Target,
-    *,
-    options: Mapping[str, Fact],
-    may_fall_back: bool,
-) -> Candidate | None:
-    """Plan a graph with its nodes placed on targets; None if that is not possible.
-
-    The options are those of the first target.
-    """
-    placed, order = placed_nodes(graph, targets, placing), allowed(targets, fallback, may_fall_back)
-    try:
-        planned = make_plan(graph, order, fallback, placed)
-    except RefusedError:
-        return None
-    first, *others = targets
-    return Candidate(first, planned, options=options, others=tuple(others), placing=placing)
 
 
 def _hopeless(planned: Planned, targets: Sequence[Target]) -> str | None:

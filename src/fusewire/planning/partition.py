@@ -20,13 +20,10 @@ def partition(
     graph: Graph,
     targets: Mapping[Node, Hashable],
     boundaries: Collection[Value] = (),
-    *,
-    releases_early: bool = False,
 ) -> list[tuple[Hashable, list[Node]]]:
     """Group nodes by target and depth; each node whose target is None is a group of its own.
 
-    A value of the ``boundaries`` is in another region than the nodes that use it. With
-    ``releases_early``, what other targets wait for is in another region than what they do not.
+    A value of the ``boundaries`` is in another region than the nodes that use it.
     """
     depths: dict[Node, int] = {}
     groups: dict[tuple[int, int, Hashable], list[Node]] = {}
@@ -47,42 +44,8 @@ def partition(
         depths[node] = depth
         alone += target is None
         groups.setdefault((depth, alone if target is None else 0, target), []).append(node)
-    if releases_early:
-        return _released(graph, groups)
     ordered = sorted(groups.items(), key=lambda item: item[0][:2])
     return [(target, nodes) for (_, _, target), nodes in ordered]
-
-
-def _released(
-    graph: Graph, groups: Mapping[tuple[int, int, Hashable], list[Node]]
-) -> list[tuple[Hashable, list[Node]]]:
-    """Cut each group in two: first the nodes that other targets wait for, then the rest.
-
-    Nothing of the rest leads to the first: it would be waited for, too.
-    """
-    keys = {node: key for key, nodes in groups.items() for node in nodes}
-    waited = _waited_for(graph, keys)
-    halves: dict[tuple[int, int, bool, Hashable], list[Node]] = {}
-    for (depth, alone, target), nodes in groups.items():
-        for node in nodes:
-            halves.setdefault((depth, alone, node not in waited, target), []).append(node)
-    ordered = sorted(halves.items(), key=lambda item: item[0][:3])
-    return [(target, nodes) for (_, _, _, target), nodes in ordered]
-
-
-def _waited_for(graph: Graph, keys: Mapping[Node, tuple[int, int, Hashable]]) -> set[Node]:
-    """List the nodes that lead, within their group, to what another target uses."""
-    waited: set[Node] = set()
-    makers = size_makers(graph)
-    for node in reversed(nodes_by_sizes(graph, makers)):
-        sizes = [makers[s] for s in mentioned(node) if s in makers] if makers else []
-        for maker in (*(value.node for value in node.operands), *sizes):
-            if maker is None or maker not in keys:
-                continue
-            is_other = keys[maker][2] != keys[node][2]
-            if is_other or (node in waited and keys[maker] == keys[node]):
-                waited.add(maker)
-    return waited
 
 
 class Cutter:

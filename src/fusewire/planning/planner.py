@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TypeAlias
 
 from fusewire.contract.backend import Device, Shapes
@@ -30,7 +29,7 @@ from fusewire.planning.partition import Cutter, partition
 from fusewire.planning.target import Target
 from fusewire.planning.work import works
 from fusewire.runtime.guards import Guard
-from fusewire.runtime.plan import ALONE, HOST, INTERPRETED, Plan, Region, Step
+from fusewire.runtime.plan import HOST, INTERPRETED, Plan, Region, Step
 
 HOST_DEVICE = Device("cpu", "the host")
 # A region, the values that it takes and those that it makes.
@@ -100,18 +99,13 @@ def make_plan(
     graph: Graph,
     targets: Sequence[Target],
     fallback: Target | None = None,
-    placed: Mapping[Node, str] = MappingProxyType({}),
-    *,
-    is_concurrent: bool = False,
 ) -> Planned:
-    """Assign each node to the target that it is placed on, or the first that takes it.
+    """Assign each node to the first target that takes it.
 
     Of the rest, the host drives control flow, whose bodies have plans of their own, and the
     ``fallback`` target computes sizes; both run what has no bound. RefusedError if a node is left.
-    With ``is_concurrent``, regions that do not depend on each other run at the same time; those of
-    bodies do not.
     """
-    assigned = Assignment(graph, targets, fallback, placed)
+    assigned = Assignment(graph, targets, fallback)
     chosen, claims = assigned.chosen, assigned.claims
     _leave_to_host(assigned, fallback)
     _check_complete(assigned.graph, chosen, claims)
@@ -123,7 +117,7 @@ def make_plan(
     )
     for node in guards.declined if fallback is not None else ():
         chosen[node], assigned.shapes[node] = FALLBACK, "dynamic"
-    assembly = _Assembly(assigned.graph, known, chosen, assigned.shapes, guards, is_concurrent)
+    assembly = _Assembly(assigned.graph, known, chosen, assigned.shapes, guards)
     bodies = {
         step: {key: make_plan(body, order or targets, fallback) for key, body in node.graphs()}
         for node, step in assembly.steps.items()
@@ -173,8 +167,7 @@ class Assignment:
     Each goes to the first, in their order, that takes it. What a target refuses is asked of it
     again in simpler ops, and then of the next target. A composite of which a target would take only
     some parts goes to a later target that takes it whole: each cut hands tensors over. The fallback
-    takes what is left, in one piece or another. A node that is ``placed`` on a target, by name, is
-    asked of that one first.
+    takes what is left, in one piece or another.
 
     ``chosen`` maps nodes to names of targets, None for the host; nodes that nobody took are
     missing. ``claims`` has what each target that was asked said of this graph.
@@ -185,25 +178,16 @@ class Assignment:
         graph: Graph,
         targets: Sequence[Target],
         fallback: Target | None = None,
-        placed: Mapping[Node, str] = MappingProxyType({}),
     ) -> None:
         self.graph = graph
-        self._placed = dict(placed)
         self.claims: dict[str, Claimed] = {}
         self.chosen: dict[Node, str | None] = {}
         self.shapes: dict[Node, Shapes] = {}
         first, *others = targets
         engines = [x for x in others if fallback is None or x.name != fallback.name]
-        if placed:
-            for target in (first, *engines):
-                self._ask(target, self._placed_elsewhere(target))
-        else:
-            self._first_asked(first, engines)
+        self._first_asked(first, engines)
         if fallback is not None and fallback.name != first.name:
             self._keep_unbounded(fallback)
-        for target in (first, *engines) if placed else ():
-            own = [node for node in self.missing() if self._placed.get(node) == target.name]
-            self._take(target, own, runs_control=True)
         self._take(first, self.missing(), runs_control=True)
         for target in others:
             if not self.missing():
@@ -212,9 +196,6 @@ class Assignment:
                 self._ask(target, self.chosen)
             is_last = fallback is not None and target.name == fallback.name
             self._take(target, self.missing(), runs_control=not is_last)
-
-    def _placed_elsewhere(self, target: Target) -> list[Node]:
-        return [node for node in self.graph.nodes if self._placed.get(node) != target.name]
 
     def missing(self) -> list[Node]:
         """List the nodes that nobody has taken."""
@@ -247,7 +228,6 @@ class Assignment:
             pairs = [(node, claimed.origin(node)) for node in claimed.graph.nodes]
             self.chosen = {node: self.chosen[old] for node, old in pairs if old in self.chosen}
             self.shapes = {node: self.shapes[old] for node, old in pairs if old in self.shapes}
-            self._placed = {node: self._placed[old] for node, old in pairs if old in self._placed}
             self.claims = {name: known.moved(claimed) for name, known in self.claims.items()}
             self.graph = claimed.graph
         self.claims[target.name] = claimed
@@ -350,14 +330,12 @@ class _Assembly:
         chosen: Mapping[Node, str | None],
         shapes: Mapping[Node, Shapes],
         guards: Guarding,
-        is_concurrent: bool = False,
     ) -> None:
         self._graph = graph
         self._guards = guards
         self._targets = targets
         self._shapes = shapes
-        self._is_concurrent = is_concurrent
-        self._groups = partition(graph, chosen, guards.boundaries, releases_early=is_concurrent)
+        self._groups = partition(graph, chosen, guards.boundaries)
         self.steps = {n: step for step, (_, nodes) in enumerate(self._groups) for n in nodes}
         self._places: dict[Value, int] = {v: i for i, v in enumerate(graph.inputs)}
         outputs = [v for v in graph.outputs if v.constant is not None]
@@ -391,14 +369,8 @@ class _Assembly:
         outputs = tuple(self._places[v] for v in self._graph.outputs)
         count, places = len(self._graph.inputs), len(self._places)
         entry = self._guards.entry
-        turns = tuple(map(self._turn, steps)) if self._is_concurrent else ()
         load = lambda: self._graph  # noqa: E731 - a plan that was read has a function here
-        return Plan(count, tuple(steps), constants, outputs, places, load, entry, turns)
-
-    def _turn(self, step: Step) -> str:
-        """Say what a step takes turns for; bodies that the host drives may run on any engine."""
-        backend = step.region.backend
-        return ALONE if backend == HOST else self._targets[backend].backend.info.turn
+        return Plan(count, tuple(steps), constants, outputs, places, load, entry)
 
     def _step_guards(self, edges: Sequence[RegionEdges]) -> list[list[Guard]]:
         """List for each step what is checked of the values that it takes.

@@ -296,8 +296,6 @@ RECORDS: dict[type, dict[str, Written]] = {
         "unchecked_ops": _many(TEXT),
         "claims_by_table": FLAG,
         "compile_seconds": NUMBER,
-        "instance": TEXT,
-        "runs_beside_itself": FLAG,
         "plans_memory": FLAG,
     },
     Device: {"id": TEXT, "name": TEXT, "is_software": FLAG, "facts": FACTS},

@@ -98,7 +98,7 @@ def file_key(digest: str, example: Sequence[Any], is_open: bool, options: Option
         # A plan that is recalled is one that the default level has recorded.
         level=None if options.level == "recall" else options.level,
         fallback=options.fallback,
-        slow_engines=options.has_long_budget,
+        slow_engines=options.compares_slow_engines,
         max_crossings=options.max_crossings,
         max_fallback_share=options.max_fallback_share,
         accuracy=accuracy,
@@ -162,7 +162,7 @@ def decision_fields(options: Options, level: int, registry: Registry) -> dict[st
         "device": options.device or "any",
         "level": level,
         "fallback": options.fallback,
-        "slow_engines": options.has_long_budget,
+        "slow_engines": options.compares_slow_engines,
         "max_crossings": options.max_crossings,
         "max_fallback_share": options.max_fallback_share,
         "accuracy": accuracy,

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 Row: TypeAlias = Any
 # A forged choice must not start more threads than this.
 _MOST_THREADS = 512
+# What earlier versions chose at level 2, by the field that says so of a choice or a plan.
+_SUPERSEDED = {
+    "placing": "It places nodes on engines one by one, which Fusewire no longer does.",
+    "is_concurrent": "It runs regions at the same time, which Fusewire no longer does.",
+    "turns": "It runs regions at the same time, which Fusewire no longer does.",
+}
 # The place of a region: its step; in a body, the step around it, the body, and its own step.
 Path: TypeAlias = tuple[int | str, ...]
 
@@ -64,11 +70,8 @@ class TargetPlace:
 class Choice:
     """A candidate as plain data; ``others`` are its further targets.
 
-    With ``is_reduced`` the options have it compute in less than the model's own dtypes.
-    ``placing`` says how many nodes of the graph, in order, were placed on which of the targets;
-    it is empty if each node went to the first target that took it. With ``is_concurrent``, regions
-    that do not depend on each other run at the same time, and each engine has ``threads``, if that
-    is not None.
+    With ``is_reduced`` the options have it compute in less than the model's own dtypes. Each engine
+    has ``threads``, if that is not None, in place of those that the user asked for.
     """
 
     backend: str
@@ -77,8 +80,6 @@ class Choice:
     options: Mapping[str, Fact] = field(default_factory=dict)
     others: tuple[TargetPlace, ...] = ()
     is_reduced: bool = False
-    placing: tuple[tuple[int, int], ...] = ()
-    is_concurrent: bool = False
     threads: int | None = None
 
     @property
@@ -89,29 +90,17 @@ class Choice:
     def to_data(self) -> dict[str, Any]:
         """Convert to plain data for JSON."""
         others = [[x.backend, x.device, dict(x.options)] for x in self.others]
-        placing = [list(pair) for pair in self.placing]
-        own = {"options": dict(self.options), "others": others, "placing": placing}
-        return {**asdict(self), **own}
+        return {**asdict(self), "options": dict(self.options), "others": others}
 
     @staticmethod
     def from_data(row: Any) -> Choice:
-        """Read plain data; StoreError if it is not a choice.
+        """Read plain data; StoreError if it is not a choice, or one that Fusewire no longer makes.
 
         Bundles of 0.1 have no others, and are exact.
         """
-        new = {"others": [], "is_reduced": False, "placing": []}
-        new |= {"is_concurrent": False, "threads": None}
-        row = {**new, **row} if isinstance(row, Mapping) else row
-        if not isinstance(row, Mapping) or set(row) != set(Choice.__dataclass_fields__):
-            raise StoreError("A recorded choice has unknown or missing fields.")
-        texts = [row["backend"], row["device"]]
-        is_good = all(isinstance(x, str) for x in texts) and isinstance(row["options"], dict)
-        is_good &= isinstance(row["is_reduced"], bool) and isinstance(row["is_concurrent"], bool)
-        is_good &= row["threads"] is None or _is_thread_count(row["threads"])
-        if not is_good or row["form"] not in get_args(Form):
-            raise StoreError("A recorded choice has a field of the wrong type.")
-        own = {"options": _read_options(row["options"]), "others": _read_others(row)}
-        return Choice(**{**row, **own, "placing": _read_placing(row)})
+        if sentence := superseded(row):
+            raise StoreError(sentence)
+        return _read_choice(row)
 
     def config(self, config: Config, backend: str | None = None) -> Config:
         """Add the options of the candidate to those that the user asked for.
@@ -125,6 +114,33 @@ class Choice:
                 return replace(config, options=other.options)
         asked = {} if self.backend == FALLBACK else config.options
         return replace(config, options={**asked, **self.options})
+
+
+def superseded(row: Any) -> str:
+    """Say why a choice or a plan of an earlier version is not used; empty if it is.
+
+    >>> superseded({"placing": [], "is_concurrent": True})
+    'It runs regions at the same time, which Fusewire no longer does.'
+    """
+    fields = _SUPERSEDED if isinstance(row, Mapping) else {}
+    return next((sentence for name, sentence in fields.items() if row.get(name)), "")
+
+
+def _read_choice(row: Any) -> Choice:
+    new = {"others": [], "is_reduced": False, "threads": None}
+    row = {**new, **row} if isinstance(row, Mapping) else row
+    old = {name for name in _SUPERSEDED if isinstance(row, Mapping) and name in row}
+    if not isinstance(row, Mapping) or set(row) - old != set(Choice.__dataclass_fields__):
+        raise StoreError("A recorded choice has unknown or missing fields.")
+    texts = [row["backend"], row["device"]]
+    is_good = all(isinstance(x, str) for x in texts) and isinstance(row["options"], dict)
+    is_good &= isinstance(row["is_reduced"], bool)
+    is_good &= row["threads"] is None or _is_thread_count(row["threads"])
+    if not is_good or row["form"] not in get_args(Form):
+        raise StoreError("A recorded choice has a field of the wrong type.")
+    own = {name: row[name] for name in row.keys() - old}
+    own |= {"options": _read_options(row["options"]), "others": _read_others(row)}
+    return Choice(**own)
 
 
 def _is_thread_count(value: object) -> bool:
@@ -147,17 +163,6 @@ def _read_others(row: Mapping[str, Any]) -> tuple[TargetPlace, ...]:
     if len({row["backend"], *(place.name for place in places)}) <= len(places):
         raise StoreError("A recorded choice names a target twice.")
     return places
-
-
-def _read_placing(row: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
-    """Read on which targets nodes were placed: pairs of a count and the number of a target."""
-    placing, most = row["placing"], len(row["others"])
-    is_listed = isinstance(placing, list) and all(isinstance(x, list) for x in placing)
-    pairs = [tuple(x) for x in placing] if is_listed else [()]
-    is_good = all(list(map(type, x)) == [int, int] for x in pairs)
-    if not is_good or not all(count > 0 and 0 <= at <= most for count, at in pairs):
-        raise StoreError("A recorded choice has a field of the wrong type.")
-    return tuple((count, at) for count, at in pairs)
 
 
 @dataclass(frozen=True)
@@ -194,7 +199,8 @@ class SavedPlan:
     budget in seconds that ended the race early, or None; ``notes`` say what it left out.
     ``shapes`` are those of the inputs that it was chosen at, None for what is no tensor; empty if
     nothing was measured. ``warnings`` are shown at every warm start. ``is_alone``: the result is
-    one array, not a tuple.
+    one array, not a tuple. ``superseded`` says why it is not used, if an earlier version made it
+    in a way that Fusewire no longer does.
     """
 
     plan: Plan
@@ -209,6 +215,7 @@ class SavedPlan:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     shapes: tuple[tuple[int, ...] | None, ...] = ()
+    superseded: str = ""
 
     @property
     def engine_names(self) -> str:
@@ -241,19 +248,22 @@ def read_saved(row: Row, blobs: Iterator[Array], source: GraphSource) -> SavedPl
     _check_texts(*row["outputs"], *row["warnings"], *row["notes"])
     if type(row["nodes"]) is not int:
         raise StoreError("A recorded plan has a field of the wrong type.")
+    # What it takes and returns is read all the same.
+    sentence = superseded(row["choice"]) or superseded(row["plan"])
     saved = SavedPlan(
-        read_plan(row["plan"], blobs, source),
+        read_plan({**row["plan"], "turns": ()}, blobs, source),
         _read_edges(row["inputs"]),
         tuple(row["outputs"]),
         bool(row["is_alone"]),
         row["nodes"],
         {name: _read_target(x) for name, x in row["targets"].items()},
-        Choice.from_data(row["choice"]),
+        _read_choice(row["choice"]),
         list(row["tried"]),
         None if row["cut_at"] is None else float(row["cut_at"]),
         tuple(row["warnings"]),
         tuple(row["notes"]),
         tuple(None if shape is None else tuple(map(int, shape)) for shape in row["shapes"]),
+        sentence,
     )
     if not {x.name for x in saved.choice.places} <= saved.targets.keys():
         raise StoreError("A recorded plan does not describe its own target.")
@@ -285,7 +295,6 @@ def write_plan(plan: Plan, blobs: Blobs) -> Row:
         "constants": [write_value(array, blobs) for array in plan.constants],
         "steps": [_write_step(step, blobs) for step in plan.steps],
         "guards": [_write_guard(guard) for guard in plan.guards],
-        "turns": list(plan.turns),
     }
 
 
@@ -309,7 +318,9 @@ def _write_step(step: Step, blobs: Blobs) -> Row:
 
 
 def read_plan(row: Row, blobs: Iterator[Array], source: GraphSource, path: Path = ()) -> Plan:
-    """Read a plan; ``source`` loads graphs when they are needed."""
+    """Read a plan; ``source`` loads graphs when they are needed. StoreError if it is invalid."""
+    if sentence := superseded(row):
+        raise StoreError(sentence)
     takes, places = row["takes"], row["places"]
     constants = tuple(read_value(x, blobs) for x in row["constants"])
     steps = [
@@ -321,12 +332,7 @@ def read_plan(row: Row, blobs: Iterator[Array], source: GraphSource, path: Path 
     load = partial(_load_plan, source, path)
     # Guards of the start see the inputs and the constants.
     guards = _read_guards(row["guards"], takes + len(constants))
-    # Bundles of 0.1 have no turns: their steps run one after the other.
-    turns = tuple(row.get("turns", ()))
-    _check_texts(*turns)
-    if len(turns) not in (0, len(steps)):
-        raise StoreError("A recorded plan has a field of the wrong type.")
-    return Plan(takes, tuple(steps), constants, outputs, places, load, guards, turns)
+    return Plan(takes, tuple(steps), constants, outputs, places, load, guards)
 
 
 def _read_step(

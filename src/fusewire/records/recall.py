@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from typing import Any, Protocol
 
 from fusewire.contract.backend import Backend, Config, Device
-from fusewire.errors import StoreError
+from fusewire.errors import StoreError, note
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.types import TensorType, type_symbols
 from fusewire.options import FALLBACK, Options
@@ -142,6 +142,10 @@ def recall(
     try:
         saved = recalled.saved
     except StoreError:
+        return None
+    if saved.superseded:
+        note(f"A recorded plan is not used. {saved.superseded} It is chosen again.")
+        records.drop(key)
         return None
     # Whoever wants what is recorded takes it also if a small budget had cut the comparison short.
     is_short = saved.cut_at is not None and options.budget_seconds > saved.cut_at

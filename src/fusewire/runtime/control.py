@@ -70,11 +70,6 @@ class HostRunner:
             runner = self._runners[key] = self._prepare(plan, self._builder)
         return runner.run(inputs).wait()
 
-    @property
-    def is_as_planned(self) -> bool:
-        """Its bodies may run on any engine: no other step runs beside it."""
-        return True
-
     def close(self) -> None:
         """Close the runners of the bodies."""
         # A copy: a running call may add to them.

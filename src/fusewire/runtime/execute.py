@@ -19,7 +19,6 @@ from fusewire.ir.live import call_bytes, result_bytes
 from fusewire.ir.types import TensorType
 from fusewire.ops import limits
 from fusewire.ops.limits import Meter, limited
-from fusewire.runtime.concurrent import ConcurrentSteps
 from fusewire.runtime.finite import are_finite
 from fusewire.runtime.guards import Checks, EntryChecks
 from fusewire.runtime.plan import HOST, INTERPRETED, Plan, Step
@@ -35,10 +34,6 @@ class StepRunner(Protocol):
     """Runs one step."""
 
     def run(self, inputs: Sequence[Held]) -> list[Held]: ...
-
-    @property
-    def is_as_planned(self) -> bool:
-        """Whether it has run, on the engine of the plan and on no other."""
 
     def close(self) -> None: ...
 
@@ -63,9 +58,6 @@ class PlanRunner(Executable):
             Checks(step.guards, plan.constants) if step.guards else None for step in plan.steps
         ]
         self._limits = builder.limits
-        # What a user allows is meant for one step at a time.
-        is_concurrent = bool(plan.turns) and self._limits.asked_bytes is None
-        self._concurrent = ConcurrentSteps(plan) if is_concurrent else None
         self._is_whole = whole
         run = self._direct() or self._within_limits
         self._peaks: dict[Key, int] = {}
@@ -243,11 +235,6 @@ class PlanRunner(Executable):
         values: list[Any] = [*inputs, *plan.constants]
         borrowed = len(values)
         values += [None] * (plan.places - borrowed)
-        if self._concurrent is not None and all(runner.is_as_planned for runner in runners):
-            run_step = partial(self._run_step, meter, runners)
-            self._concurrent.run(values, borrowed, meter, run_step)
-            meter.drop(values[borrowed:])
-            return self._results(values, borrowed, keeps)
         for step, runner, checks in zip(plan.steps, runners, self._checks, strict=True):
             if checks is not None:
                 checks.check(values)
@@ -262,15 +249,6 @@ class PlanRunner(Executable):
                 values[place] = None
         meter.drop(values[borrowed:])
         return self._results(values, borrowed, keeps)
-
-    def _run_step(
-        self, meter: Meter, runners: Sequence[StepRunner], number: int, values: list[Any]
-    ) -> list[Held]:
-        """Check and run one step, beside others."""
-        if (checks := self._checks[number]) is not None:
-            checks.check(values)
-        meter.tick()
-        return runners[number].run([values[place] for place in self._plan.steps[number].inputs])
 
     def _results(self, values: list[Any], borrowed: int, keeps: bool) -> list[Any]:
         # Inputs and constants are not ours to return, and no array is returned twice.
@@ -312,11 +290,6 @@ class _TimedRunner:
         self._note(self._number, start, time.perf_counter())
         return outputs
 
-    @property
-    def is_as_planned(self) -> bool:
-        """Steps that are timed run one after the other."""
-        return False
-
     def close(self) -> None:
         """Leave the runner open: it is the plan's."""
 
@@ -355,11 +328,6 @@ class _BoundedRunner:
             self._known.clear()
         count = self._known[shapes] = max([evaluate(p, sizes) for p in known], default=0)
         return count
-
-    @property
-    def is_as_planned(self) -> bool:
-        """Whether the region has run, on the engine of the plan."""
-        return self._runner.is_as_planned
 
     def close(self) -> None:
         """Close the region."""

@@ -32,8 +32,6 @@ HOST = "host"
 FUNCTION = "function"
 # The backends whose steps the interpreter runs, under the limits of the call.
 INTERPRETED = (HOST, "reference")
-# The turn of a step beside which no other runs.
-ALONE = "alone"
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,9 +129,7 @@ class Plan:
 
     A run keeps its values in a list of ``places`` items: first the inputs, ``takes`` of them, then
     the ``constants``. ``load`` returns the graph, for explanations. ``guards`` are checked before
-    the first step. With ``turns``, one for each step, steps that do not depend on each other run at
-    the same time: not two that wait for the same turn, and none beside one that runs ``ALONE``.
-    One whose turn is empty runs beside any other.
+    the first step.
     """
 
     takes: int
@@ -143,7 +139,6 @@ class Plan:
     places: int
     load: Callable[[], Graph]
     guards: tuple[Guard, ...] = ()
-    turns: tuple[str, ...] = ()
 
     @cached_property
     def graph(self) -> Graph:

@@ -399,11 +399,6 @@ class RegionRunner:
         loaded = self._made.get(key) or self._make(key, inputs)
         return loaded.run_bytes()
 
-    @property
-    def is_as_planned(self) -> bool:
-        """Whether it is loaded, on the engine of the plan and on no other."""
-        return bool(self._made) and len(self._engines) == 1
-
     def recover(self, inputs: Sequence[Held], error: EngineError) -> list[Held]:
         """Answer a call that the engine failed, as the fallback does, or raise."""
         from fusewire.runtime.recovery import DECIDABLE

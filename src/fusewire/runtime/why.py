@@ -192,8 +192,6 @@ class Why:
     outputs: tuple[PortWhy, ...] = ()
     # The bytes that a run with arrays copies between the host and devices; None if sizes are open.
     host_bytes: int | None = 0
-    # Whether regions that do not depend on each other run at the same time.
-    is_concurrent: bool = False
 
     def node(self, place: int | str) -> NodeWhy:
         """Find a node by its place; raises GraphError if there is none."""

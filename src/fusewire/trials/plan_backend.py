@@ -31,10 +31,10 @@ from fusewire.contract.backend import (
     Unavailable,
 )
 from fusewire.contract.region import claim_by_table, edge_slots, first_device, weight_slots
-from fusewire.ir.graph import Array, Constant, Graph, Node
+from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
 from fusewire.options import FALLBACK
-from fusewire.planning.candidates import Candidate, Placing, allowed, placed_nodes, placing_of
+from fusewire.planning.candidates import Candidate, allowed
 from fusewire.planning.planner import make_plan
 from fusewire.planning.target import Target
 from fusewire.process.trial import backend_of
@@ -44,10 +44,8 @@ from fusewire.trials.build import BuildTarget, PlanBuilder
 
 REFERENCE = "fusewire.trials.plan_backend:PlanBackend"
 # Options of this backend itself: the references of backends, in order, the ids of their devices,
-# their own options, how many nodes are placed on which, and whether regions run at the same time.
-# All other options are for the first backend of the plan.
+# and their own options. All other options are for the first backend of the plan.
 _BACKENDS, _DEVICES, _OPTIONS = "plan_backends", "plan_devices", "plan_options"
-_PLACING, _CONCURRENT = "plan_placing", "plan_concurrent"
 # Whether to measure how much of its time a plan spends outside of its backends, and the metric.
 _MEASURED, OUTSIDE_SHARE = "plan_measured", "outside_share"
 # The runs that measure it, and the seconds after which no further one begins.
@@ -72,22 +70,9 @@ def plan_config(
         _BACKENDS: tuple(map(reference_of, names)),
         _DEVICES: tuple(target.device.id for target in targets),
         _OPTIONS: tuple(json.dumps(dict(target.options)) for target in targets),
-        _PLACING: json.dumps(_planned_placing(candidate)),
-        _CONCURRENT: candidate.is_concurrent,
         _MEASURED: measures_outside,
     }
     return replace(config, options={**config.options, **own})
-
-
-def _planned_placing(candidate: Candidate) -> Placing:
-    """Say where the plan has each node of its own graph; empty if no node was placed."""
-    planned = candidate.planned
-    if not candidate.placing:
-        return ()
-    numbers = {target.name: number for number, target in enumerate(candidate.targets)}
-    # What the host and the fallback run is not asked of anybody else.
-    backends = [planned.backend_of(node) for node in planned.plan.graph.nodes]
-    return placing_of(numbers.get(name, len(numbers)) for name in backends)
 
 
 @final
@@ -152,21 +137,12 @@ class PlanBackend(Backend):
         fallback = _target(last, None)
         devices, own = launch.pop(_DEVICES), map(json.loads, launch.pop(_OPTIONS))
         targets = [_target(*given) for given in zip(engines, devices, own, strict=True)]
-        placing, is_concurrent = json.loads(launch.pop(_PLACING)), launch.pop(_CONCURRENT)
-        placed, is_measured = (
-            placed_nodes(graph, [*targets, fallback], placing),
-            launch.pop(_MEASURED),
-        )
+        is_measured = launch.pop(_MEASURED)
         threads, deterministic = launch.pop("threads", None), launch.pop("deterministic")
         config = Config(threads, None, deterministic)
 
-        def plan(
-            part: Graph,
-            placed: Mapping[Node, str] = MappingProxyType({}),
-            is_concurrent: bool = False,
-        ) -> Plan:
-            order = allowed(targets, fallback, True)
-            return make_plan(part, order, fallback, placed, is_concurrent=is_concurrent).plan
+        def plan(part: Graph) -> Plan:
+            return make_plan(part, allowed(targets, fallback, True), fallback).plan
 
         builder = PlanBuilder(
             BuildTarget.of(targets[0], replace(config, options=launch)),
@@ -179,7 +155,7 @@ class PlanBackend(Backend):
                 for target in targets[1:]
             ),
         )
-        whole = plan(graph, placed, is_concurrent)
+        whole = plan(graph)
         runner = PlanRunner(whole, builder)
         names = [target.name for target in targets]
         return _MeasuredPlan(runner, whole.outside(names)) if is_measured else runner

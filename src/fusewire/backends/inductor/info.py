@@ -16,5 +16,4 @@ INFO = BackendInfo(
     # The C++ compiler, its parts, and what they start.
     programs=("g++", "as", "ld", "/usr/lib/gcc", "/usr/libexec/gcc"),
     compile_seconds=30.0,
-    instance="torch",
 )

@@ -302,10 +302,6 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader, Inspecto
         is_int8 = provider_of(device) is None and options.get(PRECISION) == INT8
         return int8_places(region) if is_int8 else ()
 
-    def beside_others(self, device: Device) -> Mapping[str, Fact]:
-        """Its threads go to sleep after a call."""
-        return {SPINNING: False}
-
     def script(self, region: Graph, device: Device, config: Config) -> Script | None:
         """Give the model as a file, and what runs it, on the CPU; None for other providers."""
         from fusewire.backends.onnxruntime.script import script

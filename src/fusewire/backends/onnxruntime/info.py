@@ -34,5 +34,4 @@ INFO = BackendInfo(
     unchecked_ops=("dynamic_top_k",),
     claims_by_table=True,
     # Sessions have threads of their own, and may be run by several threads at once.
-    runs_beside_itself=True,
 )

@@ -50,7 +50,6 @@ class TorchBackend(fb.Backend):
         "PyTorch, eager.",
         "an example",
         (2, 0),
-        instance="torch",  # the library that "torch" and "inductor" use, too
     )
     gaps = ()
     exchange = fb.Exchange()
