@@ -208,7 +208,7 @@ class CandidateEntries:
     def may_save(self, candidate: Candidate) -> bool:
         """Tell whether the plan may be saved: backends of other packages may change unnoticed."""
         backends = self.context.registry.backends
-        names = (*(target.backend_name for target in candidate.targets), FALLBACK)
+        names = (*(target.name for target in candidate.targets), FALLBACK)
         is_ours = all(backends.describe(x).distribution == "fusewire" for x in names)
         return is_ours and not self.context.options.canary
 
@@ -325,5 +325,5 @@ class BodyPlanner:
 
 
 def _saved_target(registry: Registry, target: Target, config: Config) -> SavedTarget:
-    reference = registry.backends.describe(target.backend_name).reference
+    reference = registry.backends.describe(target.name).reference
     return SavedTarget.of(target.backend, reference, target.device, config)

@@ -358,7 +358,7 @@ class EngineFusion(FusionBackend):
 
     @property
     def kind(self) -> str:
-        return self._first.backend_name
+        return self._first.name
 
     @cached_property
     def capabilities(self) -> FusionCapabilities:

@@ -6,7 +6,7 @@ Nothing is read or planned, unless a call or a user needs what the record lacks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -115,7 +115,7 @@ class WarmStart:
 
     def _builder(self, recalled: Recalled) -> PlanBuilder:
         saved, options = recalled.saved, self.context.options
-        names = [x.name for x in saved.choice.places]
+        names = [x.backend for x in saved.choice.places]
         configs = {FALLBACK: Config()}
         configs |= {name: saved.choice.config(options.config, name) for name in names}
         targets = {
@@ -133,10 +133,7 @@ class WarmStart:
 
     def load_targets(self, saved: SavedPlan) -> list[Target]:
         """Load the targets of a saved plan, in order."""
-        return [
-            replace(self.load_target(saved.targets[x.name]), options=x.options)
-            for x in saved.choice.places
-        ]
+        return [self.load_target(saved.targets[x.backend]) for x in saved.choice.places]
 
     def load_target(self, saved: SavedTarget) -> Target:
         """Load a target of saved plans once; the store has authenticated the name of its class."""

@@ -21,6 +21,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import fusewire as fw
+from fusewire.bundling.locking import stanzas_of
 from fusewire.bundling.opening import opened_bundle
 from fusewire.bundling.rebuilding import _Rebuilding
 from fusewire.contract.backend import Artifact
@@ -569,7 +570,12 @@ def of_an_earlier_version(name: str, value: Any) -> Callable[[NewSection], NewSe
         if section.key is None or section.key.kind != "plan":
             return section
         data = json.loads(section.payload)
-        data["row"]["plan" if name == "turns" else "choice"][name] = value
+        row = data["row"]
+        row["plan" if name == "turns" else "choice"][name] = value
+        if name == "placing" and value:
+            # One engine was in a plan twice.
+            row["choice"]["others"] = [["onnxruntime", "cpu", {"spinning": False}]]
+            row["targets"]["onnxruntime spinning=False"] = row["targets"]["onnxruntime"]
         return NewSection(section.name, section.key, json.dumps(data).encode())
 
     return change
@@ -587,8 +593,10 @@ def test_bundle_with_a_split_of_an_earlier_version_is_compared_again(
     change = of_an_earlier_version(name, SUPERSEDED[name])
     rewritten(tmp_path / "model.fw", change, SIGNER if is_signed else Signer.generate())
     elsewhere(monkeypatch, tmp_path)
+    with pytest.raises(FormatError, match=r"which Fusewire no longer does\. Save it again"):
+        stanzas_of(tmp_path / "model.fw", tmp_path)
     program = fw.open(tmp_path / "model.fw")
-    with pytest.warns(BundleWarning, match="which Fusewire no longer does. Engines are compared"):
+    with pytest.warns(BundleWarning, match=r"which Fusewire no longer does\. Engines are compared"):
         np.testing.assert_allclose(program(X), answer, rtol=1e-5)
     np.testing.assert_allclose(program(X), answer, rtol=1e-5)
 

@@ -36,6 +36,7 @@ def test_choice_is_read_back_as_it_was() -> None:
         {"options": []},
         {"more": 1},
         {"others": [["openvino", "cpu", {}, 1]]},
+        {"others": [["openvino", "cpu", {"a": 1}]]},
         {"others": [["openvino", "cpu", []]]},
         {"others": [["webgpu", "cpu", {}]]},
         {"threads": 0},
@@ -53,7 +54,8 @@ def test_anything_else_is_refused(change: dict[str, Any]) -> None:
 
 
 def test_choices_of_earlier_versions_are_read() -> None:
-    assert Choice.from_data({**CHOICE.to_data(), **UNUSED}) == CHOICE
+    others = [[*place, {}] for place in CHOICE.to_data()["others"]]
+    assert Choice.from_data({**CHOICE.to_data(), "others": others, **UNUSED}) == CHOICE
     # Those of 0.1 have one engine, which is exact.
     row = {"backend": "onnxruntime", "device": "cpu", "form": "native", "options": {}}
     assert Choice.from_data(row) == Choice("onnxruntime", "cpu")
@@ -79,4 +81,6 @@ def test_choice_of_level_2_of_earlier_versions_is_refused_with_a_sentence(
 def test_options_of_a_choice_come_before_those_of_the_user() -> None:
     config = CHOICE.config(Config(threads=4, options={"threads": 4, "other": 1}))
     assert dict(config.options) == {**CHOICE.options, "other": 1}
+    # They are for the first engine.
+    assert CHOICE.config(config, "openvino").options == {}
     assert config.threads == 2

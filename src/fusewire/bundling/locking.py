@@ -178,11 +178,15 @@ def _here(stanza: Stanza, folder: Path) -> Iterator[Drift]:
 
 def _fields(opened: OpenedBundle, plan: BundledPlan) -> dict[str, str]:
     saved, source = plan.saved, opened.about.source
+    if saved.superseded:
+        raise FormatError(
+            f"The plan in {opened.bundle.path} is not used. {saved.superseded} Save it again."
+        )
     host = dict(plan.key.fields)
     places = saved.choice.places
-    engines = [dict(saved.targets[x.name].fields) for x in places]
+    engines = [dict(saved.targets[x.backend].fields) for x in places]
     fields = {
-        "engine": " + ".join(x.name for x in places),
+        "engine": " + ".join(x.backend for x in places),
         "version": " + ".join(engine.get("its_engine", "none") for engine in engines),
         "device": " + ".join(x.device for x in places),
         "device-kind": f"{host.get('processor', '')} ({host.get('features', '')})",

@@ -374,7 +374,9 @@ class BundledPlan:
             saved = self._bundled.saved
         except StoreError:
             raise FormatError(f"The plan in {self.opened.bundle.path} is malformed.") from None
-        names = {FALLBACK, *(x.name for x in saved.choice.places)}
+        if saved.superseded:
+            return saved
+        names = {FALLBACK, *(x.backend for x in saved.choice.places)}
         # The class of a backend is imported by its name.
         if set(saved.targets) != names or not all(
             target.reference.startswith(_OURS) for target in saved.targets.values()
@@ -427,12 +429,10 @@ class BundledPlan:
         from fusewire.records.keys import backend_fields
         from fusewire.registry import REGISTRY
 
-        backends = {x.name: x.backend for x in saved.choice.places}
         for name, target in saved.targets.items():
-            backend = backends.get(name, FALLBACK)
-            installed = backend in REGISTRY.backends.names() and REGISTRY.backends.get(backend)
+            installed = name in REGISTRY.backends.names() and REGISTRY.backends.get(name)
             if not installed or not installed.info.is_installed:
-                return f"{backend} is not installed here"
+                return f"{name} is not installed here"
             config = saved.choice.config(opened.options.config, name)
             config = Config() if name == FALLBACK else config
             here = dict(backend_fields(installed, target.device, config))

@@ -101,10 +101,7 @@ class _Rebuilding:
         if self.saved.superseded:
             raise RefusedError(self.saved.superseded)
         choice, context = self.saved.choice, self.decider.context
-        # The options of others must be empty, or what their backends offer.
         targets = targets_of(choice, context.finder)
-        if targets is not None and not all(map(self._is_offered, targets[1:])):
-            choice, targets = replace(choice, others=(), threads=None), targets[:1]
         if targets is None:
             places = " or ".join(f"{x.backend} has no device {x.device}" for x in choice.places)
             raise RefusedError(f"{places} here.")
@@ -131,12 +128,8 @@ class _Rebuilding:
     def _allowed_options(self, target: Target) -> dict[str, Any]:
         """Keep only options that the backend itself offers: others might name files."""
         options = dict(self.saved.choice.options)
-        return options if self._is_offered(replace(target, options=options)) else {}
-
-    def _is_offered(self, target: Target) -> bool:
-        """Tell whether a target has no options, or such as its backend itself offers."""
         offered = target.backend.configs(self.reading.graph, target.device)
-        return not target.options or target.options in map(dict, offered)
+        return options if options in map(dict, offered) else {}
 
     def _wrong(
         self, candidate: Candidate, inputs: Sequence[HostValue], answer: list[HostValue]

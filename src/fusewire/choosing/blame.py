@@ -51,7 +51,7 @@ def wrong_engines(
                 if target is None or target.name in names or time.monotonic() > deadline:
                     continue
                 own = replace(limits, seconds=min(limits.seconds, deadline - time.monotonic() + 1))
-                reference = reference_of(target.backend_name)
+                reference = reference_of(target.name)
                 given = target, candidate.config(config, target), own, reference
                 if _is_wrong(region, values, *given):
                     names[target.name] = None

@@ -640,10 +640,9 @@ def targets_of(choice: Choice, finder: TargetFinder) -> list[Target] | None:
     found: list[Target] = []
     for place in choice.places:
         try:
-            on_device = [x for x in finder.targets(place.backend) if x.device.id == place.device]
+            found += [x for x in finder.targets(place.backend) if x.device.id == place.device]
         except RegistryError:
             return None
-        found += [replace(x, options=place.options) for x in on_device]
     return found if len(found) == len(choice.places) else None
 
 

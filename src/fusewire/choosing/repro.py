@@ -238,7 +238,7 @@ def _search(
     """Look for the first wrong node until the deadline; None if it was not found."""
     target, seconds = candidate.target, deadline - time.monotonic()
     limits = replace(runner.limits, seconds=min(runner.limits.seconds, max(seconds, 1.0)))
-    config, reference = candidate.config(runner.config), runner.reference_of(target.backend_name)
+    config, reference = candidate.config(runner.config), runner.reference_of(target.name)
     build = engine(reference, target.device, config, limits, isolate=runner.isolate)
     graph = candidate.planned.plan.steps[0].region.graph
     try:
@@ -265,7 +265,7 @@ def explain_fault(
     if time.monotonic() > deadline:
         return "The budget was used up before its first wrong node was looked for."
     config = candidate.config(runner.config)
-    reference = runner.reference_of(target.backend_name)
+    reference = runner.reference_of(target.name)
     try:
         culprit = _search(candidate, inputs, runner, deadline)
     except EngineError as error:

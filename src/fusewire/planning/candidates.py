@@ -79,9 +79,9 @@ class Candidate:
 
     def choice(self) -> Choice:
         """Convert to plain data."""
-        others = tuple(TargetPlace(x.backend_name, x.device.id, x.options) for x in self.others)
+        others = tuple(TargetPlace(x.name, x.device.id) for x in self.others)
         return Choice(
-            self.target.backend_name,
+            self.target.name,
             self.target.device.id,
             self.form,
             self.options,
@@ -97,7 +97,7 @@ class Candidate:
     def config(self, config: Config, target: Target | None = None) -> Config:
         """Add the options of this candidate to those that the user asked for.
 
-        Other targets than the first have options of their own, and no others.
+        Other targets than the first have no options.
         """
         return self.choice().config(config, (target or self.target).name)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fusewire.contract.backend import Backend, Device, Exchange, Fact, Offer, Refusal, label
+from fusewire.contract.backend import Backend, Device, Exchange, Offer, Refusal
 from fusewire.ir.graph import Graph
 from fusewire.process.guard import BY_CODE, described, guarded
 from fusewire.process.limits import ChildLimits
@@ -16,24 +16,16 @@ class Target:
     """A backend and one of its devices.
 
     With a ``reference`` the backend is asked in a child process, without one in this process. One
-    that claims by a table is asked here, whoever wrote it, unless it is extended. ``options`` are
-    those of the backend that this target has beyond what the user set: a plan may use one backend
-    twice, with different ones.
+    that claims by a table is asked here, whoever wrote it, unless it is extended.
     """
 
     backend: Backend
     device: Device
     reference: str | None = None
     limits: ChildLimits = field(default_factory=ChildLimits)
-    options: Mapping[str, Fact] = field(default_factory=dict, hash=False)
 
     @property
     def name(self) -> str:
-        """The name of the backend, with the options of this target."""
-        return label(self.backend_name, self.options)
-
-    @property
-    def backend_name(self) -> str:
         """The name that the registry knows the backend by."""
         return self.backend.info.name
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, get_args
 
-from fusewire.contract.backend import Backend, Config, Device, Fact, Form, Shapes, label
+from fusewire.contract.backend import Backend, Config, Device, Fact, Form, Shapes
 from fusewire.errors import StoreError
 from fusewire.ir.dims import Dim, lone_symbol
 from fusewire.ir.graph import Array, Graph, Value
@@ -54,16 +54,10 @@ class GraphSource(Protocol):
 
 @dataclass(frozen=True)
 class TargetPlace:
-    """A backend, one of its devices and the options that it has there, as plain data."""
+    """A backend and one of its devices, as plain data."""
 
     backend: str
     device: str
-    options: Mapping[str, Fact] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """The name of the target, as regions have it."""
-        return label(self.backend, self.options)
 
 
 @dataclass(frozen=True)
@@ -89,7 +83,7 @@ class Choice:
 
     def to_data(self) -> dict[str, Any]:
         """Convert to plain data for JSON."""
-        others = [[x.backend, x.device, dict(x.options)] for x in self.others]
+        others = [[x.backend, x.device] for x in self.others]
         return {**asdict(self), "options": dict(self.options), "others": others}
 
     @staticmethod
@@ -105,13 +99,12 @@ class Choice:
     def config(self, config: Config, backend: str | None = None) -> Config:
         """Add the options of the candidate to those that the user asked for.
 
-        A target other than the first, by name, gets its own alone; so does the fallback, which runs
-        what the backend that they are for cannot.
+        They are for the first target: another one, by name, gets none of them. Nor does the
+        fallback, which runs what that backend cannot.
         """
         config = replace(config, threads=self.threads or config.threads)
-        for other in self.others:
-            if backend == other.name:
-                return replace(config, options=other.options)
+        if backend in [other.backend for other in self.others]:
+            return replace(config, options={})
         asked = {} if self.backend == FALLBACK else config.options
         return replace(config, options={**asked, **self.options})
 
@@ -153,14 +146,14 @@ def _read_options(row: Mapping[str, Any]) -> dict[str, Fact]:
 
 
 def _read_others(row: Mapping[str, Any]) -> tuple[TargetPlace, ...]:
-    """Read the further targets of a choice: each once. Those of 0.1 have no options."""
+    """Read the further targets of a choice: each once. Earlier versions wrote empty options."""
     others = row["others"]
     is_listed = isinstance(others, list) and all(isinstance(x, list) for x in others)
-    rows = [[*x, {}] if len(x) == 2 else x for x in others] if is_listed else [[]]
-    if not all(list(map(type, x)) == [str, str, dict] for x in rows):
+    rows = [x[:2] if x[2:] == [{}] else x for x in others] if is_listed else [[]]
+    if not all(list(map(type, x)) == [str, str] for x in rows):
         raise StoreError("A recorded choice has a field of the wrong type.")
-    places = tuple(TargetPlace(name, device, _read_options(own)) for name, device, own in rows)
-    if len({row["backend"], *(place.name for place in places)}) <= len(places):
+    places = tuple(TargetPlace(name, device) for name, device in rows)
+    if len({row["backend"], *(place.backend for place in places)}) <= len(places):
         raise StoreError("A recorded choice names a target twice.")
     return places
 
@@ -221,7 +214,7 @@ class SavedPlan:
     def engine_names(self) -> str:
         """The names of the engines that run regions, as they are shown."""
         used = {region.backend for region in self.plan.regions()}
-        names = [x.name for x in self.choice.places if x.name in used]
+        names = [x.backend for x in self.choice.places if x.backend in used]
         return " + ".join(names or [self.choice.backend])
 
 
@@ -248,8 +241,9 @@ def read_saved(row: Row, blobs: Iterator[Array], source: GraphSource) -> SavedPl
     _check_texts(*row["outputs"], *row["warnings"], *row["notes"])
     if type(row["nodes"]) is not int:
         raise StoreError("A recorded plan has a field of the wrong type.")
-    # What it takes and returns is read all the same.
     sentence = superseded(row["choice"]) or superseded(row["plan"])
+    # What it takes and returns is read all the same, and its first engine.
+    choice = {**row["choice"], "others": []} if sentence else row["choice"]
     saved = SavedPlan(
         read_plan({**row["plan"], "turns": ()}, blobs, source),
         _read_edges(row["inputs"]),
@@ -257,7 +251,7 @@ def read_saved(row: Row, blobs: Iterator[Array], source: GraphSource) -> SavedPl
         bool(row["is_alone"]),
         row["nodes"],
         {name: _read_target(x) for name, x in row["targets"].items()},
-        _read_choice(row["choice"]),
+        _read_choice(choice),
         list(row["tried"]),
         None if row["cut_at"] is None else float(row["cut_at"]),
         tuple(row["warnings"]),
@@ -265,7 +259,7 @@ def read_saved(row: Row, blobs: Iterator[Array], source: GraphSource) -> SavedPl
         tuple(None if shape is None else tuple(map(int, shape)) for shape in row["shapes"]),
         sentence,
     )
-    if not {x.name for x in saved.choice.places} <= saved.targets.keys():
+    if not {x.backend for x in saved.choice.places} <= saved.targets.keys():
         raise StoreError("A recorded plan does not describe its own target.")
     return saved
 

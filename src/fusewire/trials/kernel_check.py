@@ -146,7 +146,7 @@ class KernelCheck:
 
     def _subject(self, op: Op[Any]) -> str:
         """Name a kernel, and whose it is if the op is ours."""
-        where = f"{label(self.target.backend_name, self.config.options)} on {self.device.id}"
+        where = f"{label(self.target.name, self.config.options)} on {self.device.id}"
         if "." in op.name:
             return f"The kernel of {op.name} for {where}"
         author = self.target.backend.added_ops[op.name]
@@ -161,7 +161,7 @@ class KernelCheck:
             ("kernel", op.name),
             ("graph", exact_hash(graph)),
             ("meaning", meaning),
-            ("backend", self.target.backend_name),
+            ("backend", self.target.name),
             ("device", self.device.id),
         )
         return Key("stamp", (*own, *self.fields))

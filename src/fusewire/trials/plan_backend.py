@@ -6,12 +6,10 @@ the engines concerned. It exists for trials alone: the parent builds the chosen 
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, final
 
 from fusewire.contract.backend import (
@@ -43,9 +41,9 @@ from fusewire.runtime.plan import Plan
 from fusewire.trials.build import BuildTarget, PlanBuilder
 
 REFERENCE = "fusewire.trials.plan_backend:PlanBackend"
-# Options of this backend itself: the references of backends, in order, the ids of their devices,
-# and their own options. All other options are for the first backend of the plan.
-_BACKENDS, _DEVICES, _OPTIONS = "plan_backends", "plan_devices", "plan_options"
+# Options of this backend itself: the references of backends, in order, and the ids of their
+# devices. All other options are for the first backend of the plan.
+_BACKENDS, _DEVICES = "plan_backends", "plan_devices"
 # Whether to measure how much of its time a plan spends outside of its backends, and the metric.
 _MEASURED, OUTSIDE_SHARE = "plan_measured", "outside_share"
 # The runs that measure it, and the seconds after which no further one begins.
@@ -65,11 +63,10 @@ def plan_config(
     other backends than those of its targets take.
     """
     targets = candidate.targets
-    names = [*(target.backend_name for target in targets), FALLBACK]
+    names = [*(target.name for target in targets), FALLBACK]
     own: dict[str, Fact] = {
         _BACKENDS: tuple(map(reference_of, names)),
         _DEVICES: tuple(target.device.id for target in targets),
-        _OPTIONS: tuple(json.dumps(dict(target.options)) for target in targets),
         _MEASURED: measures_outside,
     }
     return replace(config, options={**config.options, **own})
@@ -135,8 +132,8 @@ class PlanBackend(Backend):
         launch: dict[str, Any] = dict(artifact.launch)
         *engines, last = map(self._backend, launch.pop(_BACKENDS))
         fallback = _target(last, None)
-        devices, own = launch.pop(_DEVICES), map(json.loads, launch.pop(_OPTIONS))
-        targets = [_target(*given) for given in zip(engines, devices, own, strict=True)]
+        devices = launch.pop(_DEVICES)
+        targets = [_target(*pair) for pair in zip(engines, devices, strict=True)]
         is_measured = launch.pop(_MEASURED)
         threads, deterministic = launch.pop("threads", None), launch.pop("deterministic")
         config = Config(threads, None, deterministic)
@@ -150,10 +147,7 @@ class PlanBackend(Backend):
             "allow",
             targets[0].limits.seconds,
             plan_body=plan,
-            others=tuple(
-                BuildTarget.of(target, replace(config, options=target.options))
-                for target in targets[1:]
-            ),
+            others=tuple(BuildTarget.of(target, config) for target in targets[1:]),
         )
         whole = plan(graph)
         runner = PlanRunner(whole, builder)
@@ -202,8 +196,6 @@ class _MeasuredPlan(Executable):
         return sum(taken[number] for number in self._outside) / total if total else 0.0
 
 
-def _target(
-    backend: Backend, device: str | None, options: Mapping[str, Fact] = MappingProxyType({})
-) -> Target:
+def _target(backend: Backend, device: str | None) -> Target:
     devices = [x for x in backend.probe() if isinstance(x, Device) and x.id == device]
-    return Target(backend, devices[0] if devices else first_device(backend), options=options)
+    return Target(backend, devices[0] if devices else first_device(backend))

@@ -117,7 +117,7 @@ class TrialRunner:
         own = candidate.target_of(plan.steps[0].region) if is_alone else None
         target = own or candidate.target
         config = candidate.config(self.config, target)
-        reference, pool = self.reference_of(target.backend_name), shared_pool()
+        reference, pool = self.reference_of(target.name), shared_pool()
         region = _sized(plan.steps[0].region, inputs, config) if is_alone else plan.graph
         if not is_alone:
             config = self._plan_config(config, candidate)
