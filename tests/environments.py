@@ -61,7 +61,9 @@ def without(folder: Path, *extras: str) -> Path:
     if unknown := sorted(left_out - every):
         known = ", ".join(sorted(every))
         raise SystemExit(f"Fusewire has no extra {', '.join(unknown)}. Extras: {known}; or all.")
-    return environment(folder, f"fusewire[{','.join(['dev', *(every - left_out)])}]")
+    names = [f"fusewire[{','.join(['dev', *(every - left_out)])}]"]
+    # The backend of tests/plugin runs on PyTorch.
+    return environment(folder, *names, *([] if "torch" in left_out else ["fusewire-torch"]))
 
 
 def _needed(names: list[str]) -> list[str]:

@@ -3,8 +3,12 @@
 The marks of a test follow from what its file imports, also by way of other files of tests, and from
 the names of its parameters: nobody writes them. `pytest -m "not torch"` leaves out what needs
 PyTorch; where PyTorch is not installed, the same tests are skipped, and counted.
+
+Where something is not installed, a test that fails is skipped too if it names what is missing: an
+engine by its name, or any of its marks. Where all is installed, nothing is skipped because of this.
 """
 
+import ast
 import functools
 import re
 import sys
@@ -35,6 +39,18 @@ MARKS = {
     "webgpu": ("wgpu", "fusewire.backends.webgpu"),
     "xla": ("jax", "jaxlib", "fusewire.backends.xla"),
 }  # fmt: skip
+# The names of engines, and the package that each needs.
+ENGINES = {
+    "inductor": "torch",
+    "onnxruntime": "onnxruntime",
+    "openvino": "openvino",
+    "torch": "torch",
+    # Of tests/plugin.
+    "torch-eager": "fusewire_torch",
+    "triton": "triton",
+    "webgpu": "wgpu",
+    "xla": "jax",
+}
 _IMPORT = re.compile(
     r"^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w, ]+))?", re.MULTILINE
 )
@@ -65,6 +81,55 @@ def missing(error: BaseException | None) -> str | None:
     return None
 
 
+def missing_for(file: Path, test: str, marks: Iterable[str], parameters: str) -> str | None:
+    """Name a package that is not installed, of those that a test names; None if all are there."""
+    if not _absent():
+        return None
+    for mark in marks:
+        for module in MARKS.get(mark, ()):
+            if (package := module.split(".")[0]) in _absent():
+                return package
+    text = "\n".join([parameters, *_strings(file, test)])
+    for engine, package in ENGINES.items():
+        if package in _absent() and re.search(rf"(?<![\w.]){engine}(?!\w)", text):
+            return package
+    return None
+
+
+def _strings(file: Path, test: str) -> Iterator[str]:
+    """Yield the texts in a test, and in what it uses of its own file."""
+    defined = dict[str, ast.stmt]()
+    left = [test]
+    for top in ast.parse(file.read_text(encoding="utf-8")).body:
+        for name in _defined(top):
+            defined[name] = top
+            if isinstance(top, ast.FunctionDef) and "autouse" in map(_keyword, ast.walk(top)):
+                left.append(name)
+    while left:
+        statement = defined.pop(left.pop(), None)
+        for node in ast.walk(statement) if statement else ():
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+                # Fixtures may be named by texts.
+                left.append(node.value)
+            elif isinstance(node, ast.Name):
+                left.append(node.id)
+            elif isinstance(node, ast.arg):
+                left.append(node.arg)
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    names = [part for x in targets if x is not None for part in ast.walk(x)]
+    return [part.id for part in names if isinstance(part, ast.Name)]
+
+
+def _keyword(node: ast.AST) -> str | None:
+    return node.arg if isinstance(node, ast.keyword) else None
+
+
 def _is_in(name: str, packages: Iterable[str]) -> bool:
     return any(name == package or name.startswith(package + ".") for package in packages)
 
@@ -89,7 +154,7 @@ def _names(file: Path) -> frozenset[str]:
 @functools.cache
 def _absent() -> frozenset[str]:
     """List what the tests of some mark need and is not installed."""
-    tops = {name.split(".")[0] for of in MARKS.values() for name in of}
+    tops = {*ENGINES.values(), *(name.split(".")[0] for of in MARKS.values() for name in of)}
     return frozenset(name for name in tops if find_spec(name) is None)
 
 
@@ -121,20 +186,28 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup() -> Iterator[None]:
-    yield from _skipped()
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    yield from _skipped(item)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Iterator[None]:
-    yield from _skipped()
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    yield from _skipped(item)
 
 
-def _skipped() -> Iterator[None]:
+def _skipped(item: pytest.Item) -> Iterator[None]:
     """Skip a test that fails because what it needs is not installed."""
     try:
         return (yield)
-    except Exception as error:
-        if package := missing(error):
+    except (Exception, pytest.fail.Exception) as error:
+        if package := missing(error) or _missing_for(item):
             pytest.skip(f"{package} is not installed")
         raise
+
+
+def _missing_for(item: pytest.Item) -> str | None:
+    if not isinstance(item, pytest.Function):
+        return None
+    marks = [mark.name for mark in item.iter_markers()]
+    parameters = item.callspec.id if hasattr(item, "callspec") else ""
+    return missing_for(item.path, item.originalname, marks, parameters)

@@ -149,6 +149,47 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     assert needs.missing(RuntimeError("wrong")) is None
 
 
+NAMING = """
+ENGINE = "openvino"
+
+@pytest.fixture
+def engine():
+    return ENGINE
+
+def test_by_a_fixture(engine): ...
+def test_by_itself(): return "webgpu:0"
+def test_by_nothing(): return "openvinos.xla"
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "marks", "parameters", "package"),
+    [
+        ("test_by_a_fixture", (), "", "openvino"),
+        ("test_by_itself", (), "", "wgpu"),
+        ("test_by_nothing", ("slow", "children"), "", None),
+        ("test_by_nothing", ("webgpu",), "", "wgpu"),
+        ("test_by_nothing", (), "int8-openvino-3", "openvino"),
+        ("test_by_nothing", ("xla",), "xla", None),
+    ],
+)
+def test_missing_package_that_a_test_names_is_known(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    test: str,
+    marks: tuple[str, ...],
+    parameters: str,
+    package: str | None,
+) -> None:
+    file = tmp_path / "test_naming.py"
+    file.write_text(NAMING)
+    monkeypatch.setattr(needs, "_absent", lambda: frozenset({"openvino", "wgpu"}))
+    assert needs.missing_for(file, test, marks, parameters) == package
+    # Where all is installed, a failure is a failure.
+    monkeypatch.setattr(needs, "_absent", frozenset)
+    assert needs.missing_for(file, test, marks, parameters) is None
+
+
 def test_every_mark_is_registered(pytestconfig: pytest.Config) -> None:
     lines = pytestconfig.getini("markers")
     assert {*needs.MARKS, "timing"} <= {str(line).split(":")[0] for line in lines}
