@@ -28,7 +28,8 @@ def seconds_of_tests(text: str) -> dict[str, float]:
     seconds = defaultdict[str, float](float)
     if text.startswith("<?xml"):
         for case in ET.fromstring(text).iter("testcase"):
-            file = case.get("classname", "").replace(".", "/")
+            # A file that was skipped whole has no class.
+            file = (case.get("classname") or case.get("name") or "").replace(".", "/")
             seconds[f"{file}.py::{case.get('name')}"] += float(case.get("time", 0))
     else:
         for duration, test in _DURATION.findall(text):
