@@ -26,6 +26,7 @@ from fusewire.options import Options
 from fusewire.process.calls import new_page
 from fusewire.store.disk import Store
 from fusewire.system.processes import descendants
+from tests.comparers import comparer, comparers, has_ended, is_running
 
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
 # A comparison takes a few seconds, and many times as long on cores that are busy.
@@ -45,43 +46,6 @@ def model_file(folder: Path) -> Path:
     path = folder / "waves.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
     return path
-
-
-def comparers() -> list[int]:
-    """List the comparers that this process has started."""
-    found = []
-    for pid in descendants(os.getpid()):
-        command = Path(f"/proc/{pid}/cmdline")
-        if command.exists() and b"fusewire.comparer" in command.read_bytes():
-            found.append(pid)
-    return found
-
-
-def comparer() -> int:
-    """Wait for the comparer, and return its id."""
-    end = time.monotonic() + 60
-    while not (found := comparers()):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return found[0]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return False
-    # What has ended may wait for somebody who takes note of it.
-    return words[0] not in "ZX"
-
-
-def has_ended(pid: int, seconds: float = 10.0) -> bool:
-    end = time.monotonic() + seconds
-    while is_running(pid):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.005)
-    return True
 
 
 @pytest.mark.usefixtures("brisk")
@@ -242,7 +206,8 @@ SCRIPT = """
 import os, sys, time
 import numpy as np
 import fusewire as fw
-from tests.background.test_search import X, comparer, waves
+from tests.background.test_search import X, waves
+from tests.comparers import comparer
 from fusewire.system.processes import descendants
 
 program = fw.compile(waves, budget_seconds=30.0)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from fusewire.system.processes import descendants
-from tests.background.test_search import has_ended, is_running
+from tests.comparers import has_ended, is_running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="supervisors need Linux")
 
