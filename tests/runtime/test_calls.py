@@ -91,6 +91,21 @@ def test_a_call_by_name_is_the_same_as_one_by_position() -> None:
     assert len(lazy.signatures) == 1
 
 
+@pytest.mark.parametrize("options", [{"level": 0}, {"level": 0, "backend": "reference"}])
+def test_every_form_of_a_call_is_answered_again(options: dict[str, Any]) -> None:
+    program = fw.compile(weighted, **options)
+    out, device = np.empty_like(A), []
+    for _ in range(3):
+        for found in (program(A, B), program(A, y=B), program(y=B, x=A), program(A, B, scale=2.0)):
+            assert np.array_equal(found, A * 2 - B)
+        assert np.array_equal(program(A, y=B, scale=3.0, bias=A), A * 3 - B + A)
+        assert program(A, y=B, scale=3.0, out=out) is out
+        assert np.array_equal(out, A * 3 - B)
+        device.append(program(x=A, y=B, outputs="device"))
+        device.append(program(fw.asarray(A.copy()), y=B, donate="x"))
+    assert all(np.array_equal(buffer.numpy(), A * 2 - B) for buffer in device)
+
+
 def test_a_mapping_is_the_argument_of_a_function() -> None:
     program = fw.compile(lambda pair: pair["a"] - pair["b"], backend="reference")
     assert np.array_equal(program({"a": A, "b": B}), A - B)
