@@ -12,6 +12,7 @@ import pytest
 from onnx import defs
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
+import fusewire as fw
 from fusewire.backends.onnxruntime.engine import OnnxRuntimeBackend
 from fusewire.backends.onnxruntime.kernels import KERNELS, SINCE
 from fusewire.backends.onnxruntime.lowering import LOWERING, OPSETS, lower, refuses
@@ -515,3 +516,12 @@ def test_outputs_of_dynamic_sizes_are_written_to_memory_that_is_given() -> None:
     (made,) = session.run_into([given[:2]], [place]).wait()
     assert np.shape(made) == (2, 4)
     np.testing.assert_array_equal(place, given * 4)
+
+
+def test_spinning_must_be_told_in_plain_words() -> None:
+    x = np.linspace(-1, 1, 6, dtype=np.float32)
+    graph = fw.trace(np.tanh, x)
+    with pytest.raises(OptionsError, match=r"has no spinning='no'\. It has True and False"):
+        fw.compile(graph, backend="onnxruntime", backend_config={"spinning": "no"})(x)
+    asleep = fw.compile(graph, backend="onnxruntime", backend_config={"spinning": False})
+    np.testing.assert_allclose(asleep(x), np.tanh(x), rtol=1e-5)
