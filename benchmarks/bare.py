@@ -22,7 +22,7 @@ import numpy as np
 import fusewire as fw
 from fusewire.ir.graph import Array
 from fusewire.ops.interpret import Interpreter
-from fusewire.runtime.program import Program
+from fusewire.program.program import Program
 
 Call = Callable[[Array], Any]
 # What a call takes, and the function; WebGPU has no matmul yet.

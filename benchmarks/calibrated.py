@@ -48,9 +48,9 @@ from benchmarks.match import Gone, Match, Player  # noqa: E402
 from fusewire.choosing.measure import interval  # noqa: E402
 from fusewire.compiler import Session  # noqa: E402
 from fusewire.contract.backend import CALIBRATED  # noqa: E402
-from fusewire.model_source import ModelSource  # noqa: E402
 from fusewire.numerics.metrics import relative  # noqa: E402
 from fusewire.planning.candidates import Candidate  # noqa: E402
+from fusewire.session.model_source import ModelSource  # noqa: E402
 
 zoo = import_module("zoo")
 KEPT = HOME / "calibrated"

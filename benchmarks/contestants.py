@@ -228,9 +228,9 @@ def steps(task: Task, inputs: Mapping[str, Array]) -> tuple[Any, Any]:
     from fusewire.backends.torch.program import Program
     from fusewire.backends.torch.refusal import refuses
     from fusewire.backends.torch.storage import quiet_about_read_only
-    from fusewire.model_source import ModelSource
     from fusewire.rewrite.expand import expand
     from fusewire.rewrite.pipeline import run_pipeline
+    from fusewire.session.model_source import ModelSource
 
     torch.set_num_threads(task.threads)
     quiet_about_read_only()

@@ -30,12 +30,12 @@ sys.path[:0] = [str(ROOT / "benchmarks" / "zoo"), str(ROOT)]
 
 from benchmarks.timing import interleaved, ratio  # noqa: E402 - found by the path above
 from fusewire.compiler import Session  # noqa: E402
-from fusewire.context import reference_target  # noqa: E402
 from fusewire.errors import SizesNeededError  # noqa: E402
-from fusewire.model_source import ModelSource  # noqa: E402
 from fusewire.planning.candidates import Candidate  # noqa: E402
 from fusewire.planning.file_form import plan_file  # noqa: E402
 from fusewire.planning.planner import make_plan  # noqa: E402
+from fusewire.session.context import reference_target  # noqa: E402
+from fusewire.session.model_source import ModelSource  # noqa: E402
 
 zoo: Any = import_module("zoo")
 ENGINES = ("onnxruntime", "openvino")

@@ -80,8 +80,8 @@ class _NoSearch:
 def swaps(count: int, threads: int) -> dict[str, Any]:
     """Swap plans while threads call, and count answers that are not right."""
     import fusewire as fw
-    from fusewire.runtime.program import Program
-    from fusewire.runtime.serving import ServingRunner
+    from fusewire.program.program import Program
+    from fusewire.program.serving import ServingRunner
 
     rng = np.random.default_rng(0)
     arrays = rng.normal(size=(20, 30)), rng.normal(size=(30, 30))

@@ -31,9 +31,9 @@ from fusewire.ir.graph import HostValue
 from fusewire.kernel.analysis import shape_of
 from fusewire.kernel.text import print_lowered
 from fusewire.numerics.judge import Verdict, judge_op
+from fusewire.plan.transfer import to_host
 from fusewire.process.guard import guarded
 from fusewire.registry import REGISTRY
-from fusewire.runtime.transfer import to_host
 from tests.kernel.regions import Region, random_region
 
 EVERY = 1000

@@ -30,7 +30,7 @@ import fusewire as fw
 from fusewire.contract.backend import Backend, Config, Device
 from fusewire.contract.inspection import EngineKernel
 from fusewire.contract.region import first_device, weights_of
-from fusewire.fusing import not_one_kernel
+from fusewire.fusing.fuse import not_one_kernel
 from fusewire.fusion.samples import SAMPLES, sample
 from fusewire.ir.graph import Graph
 from fusewire.ir.text import constants_of

@@ -53,8 +53,8 @@ def without_guards(entry: Any) -> Any:
 
 def own_seconds(runner: Any, plan: Any, inputs: tuple[Any, ...]) -> float:
     """Time the copies and the checks of the start of a run, and the look at its floats."""
-    from fusewire.runtime.finite import are_finite
-    from fusewire.runtime.guards import EntryChecks
+    from fusewire.plan.finite import are_finite
+    from fusewire.plan.guards import EntryChecks
 
     places = runner._looked_at
     checks = EntryChecks(plan.guards, plan.constants, plan.guarded_inputs)

@@ -23,8 +23,8 @@ from fusewire.contract.backend import Backend, Exchange
 from fusewire.contract.buffer import Buffer
 from fusewire.contract.region import build, first_device
 from fusewire.dtypes import dtype
+from fusewire.plan.transfer import hand_over, to_host
 from fusewire.registry import REGISTRY
-from fusewire.runtime.transfer import hand_over, to_host
 
 ENGINES = ("reference", "xla", "onnxruntime", "openvino", "webgpu")
 DTYPES = {

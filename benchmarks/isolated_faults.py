@@ -29,7 +29,7 @@ import fusewire as fw
 from fusewire.errors import BackendCrashed, BackendHung, EngineError
 from fusewire.ir.graph import Array
 from fusewire.process.pool import shared_pool
-from fusewire.runtime.program import Program
+from fusewire.program.program import Program
 from fusewire.system.processes import descendants, resident
 from fusewire.testing.chaos import asking_for
 

@@ -70,7 +70,7 @@ GATE: Mapping[str, tuple[str, ...]] = {
     "bundling/opening.py": ("bundling/test_opening.py",),
     "facts/proof.py": ("facts/test_proof.py",),
     "planning/guards.py": ("planning/test_needs.py",),
-    "runtime/guards.py": ("runtime/test_guards.py",),
+    "plan/guards.py": ("plan/test_guards.py",),
 }
 _ENGINES, _REFERENCE = "fusewire.backends.", "fusewire.backends.reference"
 # Kinds of change that only the gate makes, and what it shares with the sample.
@@ -82,7 +82,8 @@ STRATA: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "rewrite": (8, ("rewrite",)),
     "process": (10, ("process",)),
     "store": (10, ("store",)),
-    "runtime": (10, ("runtime",)),
+    "plan": (5, ("plan",)),
+    "program": (5, ("program",)),
     "choosing": (8, ("choosing",)),
     "numerics": (8, ("numerics",)),
     "onnx": (7, ("onnx",)),

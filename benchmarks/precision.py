@@ -165,8 +165,8 @@ def errors(folder: Path, path: Path, inputs: Mapping[str, Array], who: Sequence[
 
 
 def exact_outputs(path: Path, inputs: Mapping[str, Array]) -> list[Any]:
-    from fusewire.model_source import ModelSource
     from fusewire.ops.interpret import Interpreter
+    from fusewire.session.model_source import ModelSource
 
     reading = ModelSource(path).read(tuple(inputs.values()))
     outputs = Interpreter(reading.graph, wide=True)(list(inputs.values()))

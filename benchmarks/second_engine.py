@@ -39,8 +39,8 @@ sys.path[:0] = [str(HERE.with_name("zoo")), str(ROOT)]
 
 import fusewire as fw  # noqa: E402
 from fusewire.errors import FusewireError, ShapeMismatchError  # noqa: E402
-from fusewire.runtime.program import Program  # noqa: E402
-from fusewire.runtime.why import Why  # noqa: E402
+from fusewire.program.program import Program  # noqa: E402
+from fusewire.show.why import Why  # noqa: E402
 
 KEPT = ROOT / "build" / "second_engine"
 PAGE = ROOT / "benchmarks" / "results" / "second_engine.md"

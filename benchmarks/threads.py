@@ -24,7 +24,7 @@ import numpy as np
 
 import fusewire as fw
 from fusewire.ir.graph import Array
-from fusewire.runtime.program import Program
+from fusewire.program.program import Program
 from fusewire.system.processes import resident
 
 ENGINES = ("reference", "onnxruntime", "openvino", "xla", "webgpu")

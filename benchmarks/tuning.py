@@ -34,7 +34,7 @@ from fusewire.contract.region import build, first_device
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.graph import Array, Graph
 from fusewire.numerics.scale import bindings_of
-from fusewire.runtime.why import Tried
+from fusewire.show.why import Tried
 
 sys.path.insert(0, str(Path(__file__).parent / "zoo"))
 zoo: Any = import_module("zoo")

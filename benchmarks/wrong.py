@@ -43,10 +43,10 @@ from fusewire.numerics.oracle import Oracle
 from fusewire.numerics.scale import bindings_of
 from fusewire.numerics.spread import Expected, classes
 from fusewire.ops.interpret import Interpreter
+from fusewire.plan.transfer import to_host
 from fusewire.planning.claims import ask
 from fusewire.planning.target import Target
 from fusewire.registry import REGISTRY
-from fusewire.runtime.transfer import to_host
 from fusewire.testing.wrong import KINDS, SWAPPED, Spoiler, WrongEngine, swapped
 from tests.random_graphs import FromRandom, random_graph
 

@@ -12,7 +12,7 @@ def comparers() -> list[int]:
     found = []
     for pid in descendants(os.getpid()):
         command = Path(f"/proc/{pid}/cmdline")
-        if command.exists() and b"fusewire.comparer" in command.read_bytes():
+        if command.exists() and b"fusewire.session.comparer" in command.read_bytes():
             found.append(pid)
     return found
 

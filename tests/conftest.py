@@ -54,7 +54,7 @@ def failed_engines_are_tried_again() -> Iterator[None]:
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A store of the test's own, in place of the user's."""
     own = Store(tmp_path / "cache")
-    monkeypatch.setattr("fusewire.context.shared_store", lambda: own)
+    monkeypatch.setattr("fusewire.session.context.shared_store", lambda: own)
     yield own
     own.close()
 

@@ -14,7 +14,7 @@ import pytest
 from fusewire.backends.reference.engine import ReferenceBackend
 from fusewire.contract.backend import Event, Executable, Held
 from fusewire.host_memory import aligned_copy
-from fusewire.runtime import transfer
+from fusewire.plan import transfer
 from fusewire.store.files import Folder, Found
 
 

@@ -14,17 +14,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     __version__: str
     from fusewire import ops
+    from fusewire.buffers.buffers import asarray, empty, from_dlpack, state
+    from fusewire.buffers.memory import collect, memory, on_memory_pressure
     from fusewire.bundling.opening import open
     from fusewire.capturing import capture
     from fusewire.compiler import compile, load, run, save_onnx, trace
     from fusewire.contract.buffer import Buffer
     from fusewire.contract.frontend import Limits, Spec
     from fusewire.errors import FallbackWarning, FusewireError
-    from fusewire.fusing import fuse, fusion_backends
+    from fusewire.fusing.fuse import fuse, fusion_backends
     from fusewire.ir.graph import Graph
     from fusewire.ops.outside import register_op
     from fusewire.options import Options
     from fusewire.planning.support import supports
+    from fusewire.profiling.profiling import profile
+    from fusewire.program.program import Program, Result
     from fusewire.registry import (
         Registry,
         best_device,
@@ -37,10 +41,6 @@ if TYPE_CHECKING:
         set_default,
         unregister,
     )
-    from fusewire.runtime.buffers import asarray, empty, from_dlpack, state
-    from fusewire.runtime.memory import collect, memory, on_memory_pressure
-    from fusewire.runtime.profiling import profile
-    from fusewire.runtime.program import Program, Result
 
 _MODULE_OF = {
     "compile": "compiler",
@@ -50,19 +50,19 @@ _MODULE_OF = {
     "trace": "compiler",
     "run": "compiler",
     "Options": "options",
-    "fuse": "fusing",
-    "fusion_backends": "fusing",
-    "Program": "runtime.program",
-    "Result": "runtime.program",
+    "fuse": "fusing.fuse",
+    "fusion_backends": "fusing.fuse",
+    "Program": "program.program",
+    "Result": "program.program",
     "Buffer": "contract.buffer",
-    "asarray": "runtime.buffers",
-    "empty": "runtime.buffers",
-    "from_dlpack": "runtime.buffers",
-    "state": "runtime.buffers",
-    "memory": "runtime.memory",
-    "collect": "runtime.memory",
-    "on_memory_pressure": "runtime.memory",
-    "profile": "runtime.profiling",
+    "asarray": "buffers.buffers",
+    "empty": "buffers.buffers",
+    "from_dlpack": "buffers.buffers",
+    "state": "buffers.buffers",
+    "memory": "buffers.memory",
+    "collect": "buffers.memory",
+    "on_memory_pressure": "buffers.memory",
+    "profile": "profiling.profiling",
     "save_onnx": "compiler",
     "Spec": "contract.frontend",
     "Limits": "contract.frontend",

@@ -9,10 +9,10 @@ from typing import Any, Unpack
 from fusewire import compiler
 from fusewire.contract.frontend import Spec
 from fusewire.errors import GraphError, OptionsError
-from fusewire.model_source import ModelSource
 from fusewire.ops.operand import PROGRAMS_MET
 from fusewire.options import FALLBACK, OptionFields, Options
-from fusewire.runtime.program import Program
+from fusewire.program.program import Program
+from fusewire.session.model_source import ModelSource
 
 
 def capture(

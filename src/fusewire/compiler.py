@@ -17,27 +17,27 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 import numpy as np
 
 from fusewire.bundling import save
-from fusewire.context import CompileContext, reference_target
 from fusewire.contract.frontend import Limits, Reading
 from fusewire.errors import GraphError, SizesNeededError
 from fusewire.ir.graph import Graph, HostValue
-from fusewire.model_source import ModelSource
 from fusewire.options import FALLBACK, OptionFields, Options, documented
-from fusewire.runtime.entry import Details, Entry, Undecided, misfit
-from fusewire.runtime.origin import Origin
-from fusewire.runtime.plan import Plan
-from fusewire.runtime.program import Program
+from fusewire.plan.plan import Plan
+from fusewire.program.entry import Details, Entry, Undecided, misfit
+from fusewire.program.origin import Origin
+from fusewire.program.program import Program
+from fusewire.session.context import CompileContext, reference_target
+from fusewire.session.model_source import ModelSource
+from fusewire.session.warm_start import WarmStart
 from fusewire.store.key import Key
-from fusewire.warm_start import WarmStart
 
 if TYPE_CHECKING:
     from fusewire.background.job import FileSource
     from fusewire.contract.calling import Calling
-    from fusewire.decider import Decider
+    from fusewire.program.module_program import ModuleProgram
     from fusewire.registry import Registry
-    from fusewire.runtime.module_program import ModuleProgram
-    from fusewire.runtime.why import Why
-    from fusewire.sizes import SeenSizes
+    from fusewire.session.decider import Decider
+    from fusewire.session.sizes import SeenSizes
+    from fusewire.show.why import Why
 
 
 # None would hide the mistake of who gives it.
@@ -210,7 +210,7 @@ class Session:
     @cached_property
     def decider(self) -> Decider:
         """Makes entries of graphs."""
-        from fusewire.decider import Decider
+        from fusewire.session.decider import Decider
 
         return Decider(self.context)
 
@@ -242,7 +242,7 @@ class Session:
 
         Without ``may_raise``, the source answers where no engine can, even if one was named.
         """
-        from fusewire.runtime.module_program import CallPolicy, ModuleProgram
+        from fusewire.program.module_program import CallPolicy, ModuleProgram
 
         options, is_recalled = self.options, self.options.level == "recall"
         is_named = options.backend != "auto" or self.context.registry.default != "auto"
@@ -362,7 +362,7 @@ class _EntryMaker:
 
     @cached_property
     def _seen(self) -> SeenSizes:
-        from fusewire.sizes import SeenSizes
+        from fusewire.session.sizes import SeenSizes
 
         return SeenSizes()
 
@@ -382,7 +382,7 @@ class _EntryMaker:
 
     def make_apart(self, arguments: tuple[Any, ...]) -> Entry | None:
         """Make the entry for arguments that misfit names of sizes in a file; None if they fit."""
-        from fusewire.learned_entries import read_names_apart
+        from fusewire.session.learned_entries import read_names_apart
 
         reading = read_names_apart(self.model, arguments)
         return None if reading is None else self.session.entry_of(reading, arguments)
@@ -392,8 +392,8 @@ class _EntryMaker:
         opening = self._seen.opening(arguments)
         if opening is None:
             return None
-        from fusewire.learned_entries import open_entry
-        from fusewire.sizes import read_opened
+        from fusewire.session.learned_entries import open_entry
+        from fusewire.session.sizes import read_opened
 
         session = self.session
         opened = read_opened(self.model, opening, arguments, session.rewrite, session.interpret)

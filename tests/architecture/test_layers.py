@@ -19,7 +19,6 @@ LAYERS = (
     "testing",
     # The server compiles, as a user does.
     "serve",
-    "comparer",
     # What torch.compile calls: it compiles, as a user does.
     "dynamo",
     "capturing",
@@ -27,23 +26,24 @@ LAYERS = (
     "fusing",
     "compiler",
     "bundling",
-    "learned_entries",
-    "decider",
-    "warm_start",
-    "candidate_entries",
-    "context",
+    # What one set of options shares.
+    "session",
     "background",
     "choosing",
-    "device_facts",
     "trials",
     "planning",
+    # Profiles wrap what programs and plans run.
+    "profiling",
+    # What a user calls.
+    "program",
     "records",
+    # What runs a call.
+    "plan",
+    "show",
+    "buffers",
     "options",
     # Samples of a user's inputs, which are one of the options.
     "calibration",
-    "sizes",
-    "model_source",
-    "runtime",
     "registry",
     "store",
     "process",
@@ -164,7 +164,7 @@ def test_the_public_face_imports_lazily() -> None:
         ("ir/planted.py", "import fusewire.ops.interpret"),
         ("ir/planted.py", "import fusewire"),
         ("ir/planted.py", "def later():\n    import fusewire.registry\n"),
-        ("ir/planted.py", "if TYPE_CHECKING:\n    from fusewire.runtime import plan\n"),
+        ("ir/planted.py", "if TYPE_CHECKING:\n    from fusewire.plan import plan\n"),
         ("ir/planted.py", 'importlib.import_module("fusewire.compile")'),
         ("ops/deep/planted.py", "from ...rewrite import rule"),
         ("backends/planted/engine.py", "from fusewire.registry import Registry"),
@@ -173,9 +173,9 @@ def test_the_public_face_imports_lazily() -> None:
         ("frontends/planted.py", "from fusewire.frontends import trace"),
         ("onnx/planted/reader.py", "from fusewire.backends.reference import info"),
         ("cli/planted.py", "from fusewire.backends.reference import info"),
-        ("runtime/planted.py", "from fusewire.onnx.read import model_file"),
+        ("plan/planted.py", "from fusewire.onnx.read import model_file"),
         ("planted.py", "from fusewire.ir import graph"),
-        ("runtime/planted.py", "from fusewire import Program"),
+        ("plan/planted.py", "from fusewire import Program"),
     ],
 )
 def test_planted_import_is_found(plant: Plant, path: str, text: str) -> None:

@@ -48,7 +48,7 @@ FOLDERS = {
     "grpc": ("serve",),
     "prometheus_client": ("serve.metrics",),
     # If it is installed, profiles are sent to it.
-    "opentelemetry": ("runtime.telemetry",),
+    "opentelemetry": ("profiling.telemetry",),
     "click": ("cli",),
     "rich": ("cli", "tables"),
     # The conformance kit is run by pytest.
@@ -104,10 +104,10 @@ def test_public_names_load_no_library() -> None:
     [
         ("ops/planted.py", "import jax.numpy as jnp"),
         ("ops/planted.py", "def later():\n    from torch import nn\n"),
-        ("runtime/planted.py", 'importlib.import_module("onnxruntime")'),
+        ("plan/planted.py", 'importlib.import_module("onnxruntime")'),
         ("backends/planted/engine.py", "import openvino"),
         ("backends/xlarge/planted.py", "import jax"),
-        ("runtime/planted.py", "import click"),
+        ("plan/planted.py", "import click"),
         ("ops/planted.py", "import scipy.special"),
     ],
 )

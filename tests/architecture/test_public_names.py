@@ -11,6 +11,8 @@ from tests.architecture.conftest import Plant
 from tests.architecture.source import PACKAGE, SOURCE
 
 LISTED = Path(__file__).with_name("public_names.txt")
+# Public names that are modules.
+MODULES = frozenset(("ops",))
 
 
 def listed_names(path: Path) -> set[str]:
@@ -71,3 +73,23 @@ def test_planted_difference_is_found(plant: Plant, text: str, listed: set[str]) 
     assert any(
         "Planted" in problem for problem in name_problems(plant("__init__.py", text), listed)
     )
+
+
+def shadow_problems(root: Path) -> list[str]:
+    """Find modules with the name of a public function: importing one takes its place."""
+    return [
+        f"{PACKAGE}.{name} is public, and a module would take its place: call {path.name} otherwise"
+        for name in sorted(exported_names(root) - MODULES)
+        for path in (root / PACKAGE / name, root / PACKAGE / f"{name}.py")
+        if path.exists()
+    ]
+
+
+def test_no_module_has_the_name_of_a_public_function() -> None:
+    problems = shadow_problems(SOURCE)
+    assert not problems, "\n".join(problems)
+
+
+def test_planted_module_is_found(plant: Plant) -> None:
+    (problem,) = shadow_problems(plant("profile/__init__.py", ""))
+    assert "fusewire.profile is public" in problem

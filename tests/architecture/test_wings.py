@@ -60,11 +60,11 @@ def test_members_of_wings_exist(member: str) -> None:
     ["from fusewire.serve import model", "def later():\n    import fusewire.kernel.form\n"],
 )
 def test_planted_import_of_a_wing_is_found(plant: Plant, text: str) -> None:
-    (problem,) = wing_problems(plant("runtime/planted.py", text))
+    (problem,) = wing_problems(plant("plan/planted.py", text))
     assert "planted.py" in problem
 
 
 def test_type_checkers_and_own_commands_may_name_a_wing(plant: Plant) -> None:
-    root = plant("runtime/planted.py", "if TYPE_CHECKING:\n    from fusewire.serve import model\n")
+    root = plant("plan/planted.py", "if TYPE_CHECKING:\n    from fusewire.serve import model\n")
     plant("cli/serve.py", "from fusewire.serve import model\n")
     assert wing_problems(root) == []

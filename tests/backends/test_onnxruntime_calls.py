@@ -13,7 +13,7 @@ from fusewire.backends.onnxruntime import executable
 from fusewire.backends.onnxruntime.executable import SMALL, BoundSession, Edges, SingleSession
 from fusewire.errors import OptionsError, ShapeMismatchError
 from fusewire.ops.limits import limited
-from fusewire.runtime import execute
+from fusewire.plan import execute
 from tests.flaky import compiled
 
 RNG = np.random.default_rng(0)

@@ -49,8 +49,8 @@ from fusewire.ops.logic import equal, greater
 from fusewire.ops.movement import broadcast_to, reshape
 from fusewire.ops.normalization import softmax
 from fusewire.ops.table import all_ops
+from fusewire.plan.transfer import hand_over
 from fusewire.registry import REGISTRY
-from fusewire.runtime.transfer import hand_over
 from fusewire.testing.conformance import Case, cases
 from fusewire.testing.suite import is_tensor_op, run_cases
 
@@ -191,7 +191,7 @@ def test_card_is_listed_once_and_two_of_a_model_twice(
 ALONE = """
 import os, sys
 from fusewire.registry import REGISTRY
-from fusewire.runtime.transfer import hand_over
+from fusewire.plan.transfer import hand_over
 backend = REGISTRY.backends.get("webgpu")
 assert "wgpu" not in sys.modules, "importing the backend imports wgpu"
 import numpy as np

@@ -14,8 +14,8 @@ from fusewire.background.first_plan import FirstPlan
 from fusewire.background.search import BackgroundSearch, Proposal
 from fusewire.choosing.decide import Decision
 from fusewire.choosing.measure import Contender, compare
-from fusewire.runtime.program import Program
-from fusewire.runtime.why import Tried
+from fusewire.program.program import Program
+from fusewire.show.why import Tried
 from fusewire.system.processes import Scheduled
 from tests.background.test_settling import GivenChoices, Plans, X, served
 from tests.staged import Clock

@@ -16,10 +16,10 @@ from onnx import TensorProto, helper, numpy_helper
 import fusewire as fw
 from fusewire.backends.onnxruntime.discovery import SUM
 from fusewire.backends.onnxruntime.engine import OnnxRuntimeBackend
-from fusewire.candidate_entries import CandidateEntries
 from fusewire.contract.backend import Config, Device
 from fusewire.process.isolate import Contact, first_contact, rerun
 from fusewire.records.quarantine import Fact, quarantine
+from fusewire.session.candidate_entries import CandidateEntries
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 
@@ -34,7 +34,7 @@ import json
 import sys
 import numpy as np
 import fusewire as fw
-from fusewire import decider
+from fusewire.session import decider
 from fusewire.process import isolate, pool
 
 asked = []
@@ -110,7 +110,7 @@ def test_first_artifact_is_recorded_apart_also_after_a_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(tmp_path / "cache")
-    monkeypatch.setattr("fusewire.context.shared_store", lambda: store)
+    monkeypatch.setattr("fusewire.session.context.shared_store", lambda: store)
     monkeypatch.setattr("fusewire.background.first._LateSearch.begin", lambda *given: None)
     fw.compile(fw.trace(network, X), backend="onnxruntime", level=0)(X)
     (lasting,) = [entry.key for entry in store.entries("artifact")]
@@ -126,7 +126,7 @@ def test_accusation_of_a_stranger_has_the_first_engine_met_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(tmp_path / "cache")
-    monkeypatch.setattr("fusewire.context.shared_store", lambda: store)
+    monkeypatch.setattr("fusewire.session.context.shared_store", lambda: store)
     monkeypatch.setattr("fusewire.background.first._LateSearch.begin", lambda *given: None)
 
     def is_loaded() -> bool:

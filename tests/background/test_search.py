@@ -17,13 +17,13 @@ from onnx import TensorProto, helper
 
 import fusewire as fw
 from fusewire.background.job import ComparisonJob, FileSource
-from fusewire.comparer import _compare
-from fusewire.decider import Decider
 from fusewire.errors import NotRecalledError
 from fusewire.ir.graph import Graph
-from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.process.calls import new_page
+from fusewire.session.comparer import _compare
+from fusewire.session.decider import Decider
+from fusewire.session.model_source import ModelSource
 from fusewire.store.disk import Store
 from fusewire.system.processes import descendants
 from tests.comparers import comparer, comparers, has_ended, is_running
@@ -165,7 +165,7 @@ def test_plan_to_keep_that_cannot_be_built_leaves_the_first_one(
     def fail(*given: object) -> None:
         raise fw.errors.RefusedError("It was built yesterday.")
 
-    monkeypatch.setattr("fusewire.decider.Decider.proposal", fail)
+    monkeypatch.setattr("fusewire.session.decider.Decider.proposal", fail)
     program = fw.compile(fw.trace(waves, X), X, budget_seconds=2.0)
     assert program.wait(PATIENCE)
     assert program.why().notes[0] == "It stays on reference: It was built yesterday."

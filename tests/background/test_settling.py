@@ -15,7 +15,6 @@ from fusewire.background.first import _LateSearch
 from fusewire.background.first_plan import FirstPlan
 from fusewire.background.search import BackgroundSearch, Proposal, _Waiting
 from fusewire.background.slow import SlowSearch, _Clock
-from fusewire.candidate_entries import Compared
 from fusewire.choosing.decide import Decision
 from fusewire.compiler import Session
 from fusewire.errors import (
@@ -28,17 +27,18 @@ from fusewire.errors import (
     warn_outside,
 )
 from fusewire.ir.graph import Graph
-from fusewire.model_source import ModelSource
 from fusewire.options import Options
+from fusewire.plan.function import FunctionRunner
 from fusewire.planning.candidates import Candidate
 from fusewire.process.frames import Frame
+from fusewire.program.entry import Entry
+from fusewire.program.origin import Origin
+from fusewire.program.program import Program
+from fusewire.program.serving import ServingRunner
 from fusewire.registry import Registry
-from fusewire.runtime.entry import Entry
-from fusewire.runtime.function import FunctionRunner
-from fusewire.runtime.origin import Origin
-from fusewire.runtime.program import Program
-from fusewire.runtime.serving import ServingRunner
-from fusewire.runtime.why import Tried
+from fusewire.session.candidate_entries import Compared
+from fusewire.session.model_source import ModelSource
+from fusewire.show.why import Tried
 from fusewire.store.disk import Store
 
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)

@@ -34,6 +34,7 @@ from fusewire.errors import (
     OptionsError,
     SignatureError,
 )
+from fusewire.program.program import Program
 from fusewire.records.bundles import (
     Bundle,
     NewSection,
@@ -45,7 +46,6 @@ from fusewire.records.bundles import (
 from fusewire.records.entries import artifact_of, artifact_payload
 from fusewire.records.framing import framed, unframed
 from fusewire.records.plans import Choice
-from fusewire.runtime.program import Program
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 from fusewire.store.signing import AllowedSigner, AllowedSigners, Signer
@@ -74,7 +74,7 @@ def saved(path: Path, engine: str = "onnxruntime", **how: Any) -> Any:
 def elsewhere(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Store:
     """Have programs use an empty store, as on another machine."""
     other = Store(folder / "elsewhere")
-    monkeypatch.setattr("fusewire.context.shared_store", lambda: other)
+    monkeypatch.setattr("fusewire.session.context.shared_store", lambda: other)
     return other
 
 

@@ -18,7 +18,7 @@ from fusewire.ops.interpret import Interpreter
 from fusewire.planning.candidates import Candidate, candidates
 from fusewire.planning.target import Target
 from fusewire.registry import REGISTRY
-from fusewire.runtime.why import Tried, Why
+from fusewire.show.why import Tried, Why
 from fusewire.store.disk import Store
 from fusewire.store.signing import AllowedSigner, Signer, allow
 from tests import toy

@@ -15,7 +15,6 @@ from fusewire.choosing.accuracy import AccuracyJudge, most_judged
 from fusewire.choosing.calibrate import Calibrating, SeenValues
 from fusewire.choosing.judge import Judge
 from fusewire.choosing.measure import Comparison, Timing
-from fusewire.context import CompileContext, reference_target
 from fusewire.contract.backend import CALIBRATED, Config
 from fusewire.errors import BundleWarning, NotRecalledError, OptionsError
 from fusewire.ops.interpret import Interpreter
@@ -24,7 +23,8 @@ from fusewire.planning.planner import make_plan
 from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.rewrite.static_int8 import LayerRanges, parsed
-from fusewire.runtime.why import Tried, Why
+from fusewire.session.context import CompileContext, reference_target
+from fusewire.show.why import Tried, Why
 from fusewire.store.disk import Store
 from fusewire.store.signing import AllowedSigner, Signer, allow
 from tests.toy import ToyBackend

@@ -15,7 +15,7 @@ from fusewire.choosing.duel import MOST_SECONDS, beats, duel, meet, with_times
 from fusewire.choosing.measure import Comparison, Timing
 from fusewire.errors import EngineError
 from fusewire.records.function_code import function_digest
-from fusewire.runtime.why import Tried
+from fusewire.show.why import Tried
 from fusewire.system.processes import Scheduled
 from tests.staged import Clock
 

@@ -12,12 +12,12 @@ from onnx import helper
 
 import fusewire as fw
 from fusewire.compiler import Session
-from fusewire.context import reference_target
 from fusewire.errors import CheckError, FormatError
-from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.planning.candidates import Candidate, candidates
-from fusewire.runtime.entry import Entry
+from fusewire.program.entry import Entry
+from fusewire.session.context import reference_target
+from fusewire.session.model_source import ModelSource
 from fusewire.store.disk import Store
 from tests.onnx.models import graph, model
 
@@ -182,7 +182,7 @@ def test_the_file_races_and_is_judged(tmp_path: Path) -> None:
 
 def test_file_whose_recurrent_layer_may_have_no_steps_is_not_run_as_it_is(tmp_path: Path) -> None:
     # ONNX Runtime 1.31 ends the process then.
-    from tests.runtime.test_fitting import recurrent_file
+    from tests.plan.test_fitting import recurrent_file
 
     with pytest.raises(ValueError, match="not enough values"):
         file_entry(recurrent_file(tmp_path, skips=3), "onnxruntime")

@@ -9,15 +9,15 @@ import pytest
 
 import fusewire as fw
 from fusewire.choosing.findings import Findings
-from fusewire.context import CompileContext
 from fusewire.contract.backend import Artifact
-from fusewire.decider import Decider
 from fusewire.options import LONG_BUDGET, Options
 from fusewire.planning.candidates import Candidate
 from fusewire.records.keys import decision_fields, file_key
 from fusewire.registry import REGISTRY
-from fusewire.runtime.ranks import ORDER
-from fusewire.runtime.why import Tried
+from fusewire.session.context import CompileContext
+from fusewire.session.decider import Decider
+from fusewire.show.ranks import ORDER
+from fusewire.show.why import Tried
 from tests.toy import SLOW_COMPILE_SECONDS
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)

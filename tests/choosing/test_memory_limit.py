@@ -58,7 +58,7 @@ def test_limit_chooses_an_engine_that_holds_less(only: Any, store: Store) -> Non
 
 def test_note_says_what_the_fastest_plan_needs() -> None:
     from fusewire.choosing.race import Race
-    from fusewire.runtime.why import Tried
+    from fusewire.show.why import Tried
 
     race = Race.__new__(Race)
     rows = {"a": 0.001, "b": 0.002}

@@ -11,7 +11,7 @@ import fusewire as fw
 from fusewire.choosing.mixing import MeasuredPart, Mixing, best_set
 from fusewire.ir.graph import HostValue
 from fusewire.registry import REGISTRY
-from fusewire.runtime.why import Tried, Why
+from fusewire.show.why import Tried, Why
 from fusewire.store.disk import Store
 from fusewire.trials.trial import CandidateTrial
 

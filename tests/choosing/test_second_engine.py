@@ -24,10 +24,10 @@ from fusewire.errors import (
     RegistryError,
     UnavailableError,
 )
+from fusewire.program.program import Program
 from fusewire.records.keys import file_key
 from fusewire.records.quarantine import confined
 from fusewire.registry import REGISTRY
-from fusewire.runtime.program import Program
 from fusewire.store.disk import Store
 
 X = np.random.default_rng(0).normal(size=(3, 4, 4)).astype(np.float32)
@@ -278,7 +278,7 @@ def test_bundle_of_two_engines_is_opened_with_both(
         program(X)
         program.save(bundle, weights=True)
     other = Store(tmp_path / "elsewhere")
-    monkeypatch.setattr("fusewire.context.shared_store", lambda: other)
+    monkeypatch.setattr("fusewire.session.context.shared_store", lambda: other)
     with pytest.warns(fw.errors.BundleWarning, match=r"openvino \+ onnxruntime compiles it here"):
         opened = fw.open(bundle)
     np.testing.assert_allclose(opened(X), answer, rtol=1e-6)

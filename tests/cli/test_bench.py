@@ -22,7 +22,7 @@ from fusewire.planning.policy import why_left_out
 from fusewire.planning.target import Target
 from fusewire.process.child import Child
 from fusewire.registry import REGISTRY
-from fusewire.runtime.report import digits
+from fusewire.show.report import digits
 
 QUICK = ("--budget", "2")
 

@@ -10,7 +10,7 @@ import pytest
 from fusewire.choosing.budget import Coverage
 from fusewire.cli.comparison import remarks
 from fusewire.cli.ranking import covered, summary
-from fusewire.runtime.report import candidates, with_ratios
+from fusewire.show.report import candidates, with_ratios
 from fusewire.tables import Column, Sheet
 
 

@@ -32,7 +32,7 @@ MILESTONES = {
     "records.entries.Records.saved_plan",
     "records.entries.Records.keep_saved_plan",
     "records.entries.Records.artifact",
-    "runtime.execute.PlanRunner.__init__",
+    "plan.execute.PlanRunner.__init__",
     "backends.onnxruntime.engine.OnnxRuntimeBackend.load",
     "backends.onnxruntime.executable.PlainSession.compute",
 }

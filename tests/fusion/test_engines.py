@@ -6,7 +6,7 @@ import pytest
 import fusewire as fw
 from fusewire.contract.backend import Config
 from fusewire.errors import RefusedError
-from fusewire.fusing import EngineKernel, not_one_kernel
+from fusewire.fusing.fuse import EngineKernel, not_one_kernel
 from fusewire.fusion.kinds import kind_of
 from fusewire.fusion.samples import SAMPLES, sample
 from fusewire.ops.declare import Kind

@@ -12,7 +12,7 @@ import pytest
 
 import fusewire as fw
 from fusewire.errors import OptionsError, RefusedError, RegistryError, ShapeMismatchError
-from fusewire.fusing import (
+from fusewire.fusing.fuse import (
     CompiledKernel,
     FusedOperation,
     Fusion,
@@ -25,7 +25,7 @@ from fusewire.fusing import (
 from fusewire.fusion.samples import SAMPLES, sample
 from fusewire.ir.graph import Graph
 from fusewire.numerics.judge import judge_op
-from fusewire.runtime.guards import Checks
+from fusewire.plan.guards import Checks
 
 RUNS_HERE = ("webgpu", "xla", "triton")
 

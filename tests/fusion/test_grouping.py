@@ -12,7 +12,7 @@ import fusewire as fw
 from fusewire import ops
 from fusewire.contract.backend import Device
 from fusewire.errors import GraphError, RefusedError, RegistryError
-from fusewire.fusing import FusedOperation, FusionBackends, NoFusion
+from fusewire.fusing.fuse import FusedOperation, FusionBackends, NoFusion
 from fusewire.fusion.cost import KernelLimits, Work
 from fusewire.fusion.grouping import Fusion, fuse
 from fusewire.fusion.kinds import kind_of

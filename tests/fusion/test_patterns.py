@@ -8,7 +8,7 @@ import pytest
 import fusewire as fw
 from fusewire import ops
 from fusewire.errors import OptionsError
-from fusewire.fusing import Fusion, KernelLimits, Pattern, Work
+from fusewire.fusing.fuse import Fusion, KernelLimits, Pattern, Work
 from fusewire.numerics.judge import judge_op
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import verify

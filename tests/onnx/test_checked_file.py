@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 
 from fusewire.contract.model_file import ModelFile
 from fusewire.errors import FormatError
-from fusewire.model_source import ModelSource
+from fusewire.session.model_source import ModelSource
 from tests.onnx.models import graph, model
 
 MARK = "planted-for-the-engine"

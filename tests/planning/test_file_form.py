@@ -10,12 +10,12 @@ import pytest
 from onnx import helper
 
 from fusewire.compiler import Session
-from fusewire.context import reference_target
 from fusewire.contract.backend import Config
-from fusewire.model_source import ModelSource
 from fusewire.planning.candidates import Candidate, candidates
 from fusewire.planning.file_form import plan_file
 from fusewire.planning.planner import Planned, make_plan
+from fusewire.session.context import reference_target
+from fusewire.session.model_source import ModelSource
 from tests.onnx.models import Inputs, graph, model
 
 ENGINES = ("onnxruntime", "openvino")

@@ -24,10 +24,10 @@ from fusewire.ops.control import scan
 from fusewire.ops.movement import broadcast_to, reshape, transpose
 from fusewire.ops.slicing import slice_
 from fusewire.ops.subgraph import subgraph
+from fusewire.plan.guards import Checks, Guard
+from fusewire.plan.plan import Plan
 from fusewire.planning.guards import Need, checked_inputs, graph_needs, guarding
 from fusewire.records.plans import read_plan, write_plan
-from fusewire.runtime.guards import Checks, Guard
-from fusewire.runtime.plan import Plan
 
 ENGINES = ("reference", "onnxruntime", "openvino", "xla")
 TABLE = np.arange(12, dtype=np.float32).reshape(4, 3)

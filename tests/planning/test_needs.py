@@ -20,6 +20,7 @@ from fusewire.ops.control import scan
 from fusewire.ops.movement import broadcast_to, reshape, transpose
 from fusewire.ops.slicing import slice_
 from fusewire.ops.subgraph import subgraph
+from fusewire.plan.guards import Guard
 from fusewire.planning.guards import (
     Guarding,
     Need,
@@ -34,7 +35,6 @@ from fusewire.planning.guards import (
     sizes_in,
     viewed,
 )
-from fusewire.runtime.guards import Guard
 
 N, M = symbol("n"), symbol("m")
 (N_KEY,), (M_KEY,) = symbols(N), symbols(M)

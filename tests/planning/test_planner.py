@@ -21,12 +21,12 @@ from fusewire.ir.types import TensorType
 from fusewire.ops.interpret import interpret
 from fusewire.ops.limits import RunLimits
 from fusewire.ops.table import verify
+from fusewire.plan.execute import PlanRunner
+from fusewire.plan.plan import HOST, Plan, Region
+from fusewire.plan.regions import Built
 from fusewire.planning.claims import ask
 from fusewire.planning.planner import Planned, make_plan
 from fusewire.planning.target import Target
-from fusewire.runtime.execute import PlanRunner
-from fusewire.runtime.plan import HOST, Plan, Region
-from fusewire.runtime.regions import Built
 from tests.toy import ToyBackend, picky_backend
 
 CPU = Device("cpu", "test")

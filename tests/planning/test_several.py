@@ -14,9 +14,9 @@ from fusewire.ir.graph import Graph
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import verify
 from fusewire.options import FALLBACK
+from fusewire.plan.plan import HOST, Plan
 from fusewire.planning.planner import Planned, make_plan, taken_whole
 from fusewire.planning.target import Target
-from fusewire.runtime.plan import HOST, Plan
 from tests.toy import picky_backend
 
 CPU = Device("cpu", "test")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import fusewire as fw
-from tests.runtime.test_updates import COLUMNS, ROWS, arrays_of, cache_graph
+from tests.program.test_updates import COLUMNS, ROWS, arrays_of, cache_graph
 
 Compile = Callable[..., Any]
 Call = Callable[[int], Any]

@@ -1,6 +1,6 @@
 """Engines that fail after they wrote half, or write elsewhere than they were asked to.
 
-Engines that fail before they write, and that never write, are in tests/runtime.
+Engines that fail before they write, and that never write, have tests beside these.
 """
 
 from __future__ import annotations

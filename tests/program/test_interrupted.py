@@ -1,6 +1,6 @@
 """Ctrl-C, and errors of the user's own code, leave a program that answers its next call.
 
-Of submitted calls, and of calls with a state, tests/runtime has that.
+Of submitted calls, and of calls with a state, other files of this folder have that.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ and test_halfway.py. Not repeated here is what tests elsewhere pin:
 - two comparers of a machine, and one that is killed or hangs: tests/background
 - the function's turns, threads beside a swap, a build for a program that was closed, late searches
   that give way or raise, plans that keep their runner: tests/background/test_settling.py
-- a call whose child dies, a compiler that fails: tests/runtime/test_isolated.py, test_recovery.py
-- sizes that warm or are fitted while the process ends: tests/runtime/test_fitting.py
-- states while engines are compared, and interrupted calls of them: tests/runtime/test_state.py
+- a call whose child dies, a compiler that fails: tests/plan/test_isolated.py, test_recovery.py
+- sizes that warm or are fitted while the process ends: tests/plan/test_fitting.py
+- states while engines are compared, and interrupted calls of them: tests/program/test_state.py
 - signed and unsigned bundles: tests/bundling; faults, records of strangers: tests/records
-- modules: tests/frontends/torch_calls; forks and ends of a process: tests/runtime/test_fork.py,
+- modules: tests/frontends/torch_calls; forks and ends of a process: tests/program/test_fork.py,
   tests/process/test_exit.py; Dynamo, Ray, methods and captured calls: their own rooms
 
 What today's programs cannot be brought to by public calls is no row: a decision that its own table

@@ -116,7 +116,7 @@ def test_trials_are_shared_with_other_machines(
     options = Options(budget_seconds=0.5, remote=str(remote))
 
     def tuned(name: str) -> dict[str, Any]:
-        monkeypatch.setattr("fusewire.context.shared_store", lambda: Store(tmp_path / name))
+        monkeypatch.setattr("fusewire.session.context.shared_store", lambda: Store(tmp_path / name))
         monkeypatch.setattr("fusewire.ray.trials.host_id", lambda: name)
         (row,) = tune([model], engines=["reference"], options=options)
         return row

@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def whole(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store that programs use too."""
-    monkeypatch.setattr("fusewire.context.shared_store", lambda: store)
+    monkeypatch.setattr("fusewire.session.context.shared_store", lambda: store)
     return store
 
 

@@ -29,7 +29,7 @@ late = ["onnx", "fusewire.planning.planner", *sys.argv[5:]]
 print([name for name in late if name in sys.modules], caches)
 """
 # What a start that an engine needs no sizes for does not need: each takes milliseconds.
-LATE = ("fusewire.ops.declare", "fusewire.process.child", "fusewire.runtime.why")
+LATE = ("fusewire.ops.declare", "fusewire.process.child", "fusewire.show.why")
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.object_servers import ObjectServer, is_installed, serve
-from fusewire.context import CompileContext
 from fusewire.errors import RemoteError, SignatureError, StoreError, UnknownSignerError
+from fusewire.session.context import CompileContext
 from fusewire.store.blob import Provenance
 from fusewire.store.brought import believed, forget_others
 from fusewire.store.disk import Store

@@ -9,7 +9,7 @@ from fusewire.contract.backend import Config, Device
 from fusewire.contract.region import build
 from fusewire.ir.graph import Graph
 from fusewire.ops.interpret import Interpreter
-from fusewire.runtime.transfer import to_host
+from fusewire.plan.transfer import to_host
 from fusewire.testing.chaos import ChaosBackend
 from fusewire.testing.wrong import KINDS, SWAPPED, Spoiler, WrongEngine, moved, swapped
 

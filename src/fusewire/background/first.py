@@ -17,9 +17,9 @@ from fusewire.errors import NoneRightError, NotRecalledError, note
 from fusewire.ir.graph import Graph, HostValue
 from fusewire.options import Options
 from fusewire.process.forks import without_forks
+from fusewire.program.entry import Entry, LearnedSizes
+from fusewire.program.serving import NotedDetails, ServingRunner
 from fusewire.records.entries import Records
-from fusewire.runtime.entry import Entry, LearnedSizes
-from fusewire.runtime.serving import NotedDetails, ServingRunner
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 

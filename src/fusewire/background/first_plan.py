@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusewire.planning.candidates import Candidate
-from fusewire.runtime.entry import Entry
+from fusewire.program.entry import Entry
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,7 +52,7 @@ class ComparerProcess:
             life, _ = open_pipe(theirs, self._ours)
             passed = (requests, replies, life, page)
             path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-            command = [sys.executable, "-P", "-m", "fusewire.comparer"]
+            command = [sys.executable, "-P", "-m", "fusewire.session.comparer"]
             try:
                 self._process = subprocess.Popen(
                     [*command, PRIORITY, str(budget), *map(str, passed)],

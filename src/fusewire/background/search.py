@@ -43,16 +43,16 @@ from fusewire.errors import (
 from fusewire.events import EVENTS
 from fusewire.ir.graph import Graph, HostValue
 from fusewire.options import Options
+from fusewire.plan.function import FunctionRunner
+from fusewire.plan.plan import FUNCTION
+from fusewire.plan.runner import Runner
 from fusewire.process.forks import in_forked_child
 from fusewire.process.frames import Frame
+from fusewire.program.entry import Entry
+from fusewire.program.serving import NotedDetails, OpenDecision, ServingRunner
 from fusewire.registry import Registry
-from fusewire.runtime.entry import Entry
-from fusewire.runtime.function import FunctionRunner
-from fusewire.runtime.plan import FUNCTION
-from fusewire.runtime.ranks import is_below
-from fusewire.runtime.runner import Runner
-from fusewire.runtime.serving import NotedDetails, OpenDecision, ServingRunner
-from fusewire.runtime.why import Tried
+from fusewire.show.ranks import is_below
+from fusewire.show.why import Tried
 from fusewire.store.disk import Store
 
 LOG = logging.getLogger("fusewire")

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from fusewire.ir.graph import HostValue
 from fusewire.process.forks import in_forked_child, without_forks
-from fusewire.runtime.entry import Entry, State
-from fusewire.runtime.serving import ServingRunner
+from fusewire.program.entry import Entry, State
+from fusewire.program.serving import ServingRunner
 
 if TYPE_CHECKING:
     from fusewire.background.search import BackgroundSearch

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fusewire.bundling import save
-from fusewire.context import CompileContext, reference_target
 from fusewire.contract.backend import Config
 from fusewire.errors import (
     BundleWarning,
@@ -30,20 +29,21 @@ from fusewire.errors import (
 )
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.options import BUNDLED, EXACT, FALLBACK, OptionFields, Options
+from fusewire.plan.plan import Plan
+from fusewire.program.entry import Entry
+from fusewire.program.origin import Origin
+from fusewire.program.parameters import InputNames
+from fusewire.program.program import Program
 from fusewire.records.bundles import Bundle, statement_of
 from fusewire.records.keys import bundle_key
 from fusewire.records.plans import SavedPlan
 from fusewire.records.recall import Recalled, recall
-from fusewire.runtime.entry import Entry
-from fusewire.runtime.origin import Origin
-from fusewire.runtime.parameters import InputNames
-from fusewire.runtime.plan import Plan
-from fusewire.runtime.program import Program
+from fusewire.session.context import CompileContext, reference_target
+from fusewire.session.warm_start import WarmStart
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
 from fusewire.store.signing import AllowedSigners, Statement, signer_of
 from fusewire.system.hardware import quarter_of_machine, usable_cores
-from fusewire.warm_start import WarmStart
 
 if TYPE_CHECKING:
     from fusewire.contract.frontend import Reading
@@ -304,7 +304,7 @@ class OpenedBundle:
     @cached_property
     def _reading(self) -> Reading:
         """The model file, which must be the one that the bundle was made of."""
-        from fusewire.model_source import ModelSource
+        from fusewire.session.model_source import ModelSource
         from fusewire.store.stamps import file_digest
 
         source = self.about.source
@@ -468,7 +468,7 @@ class _Planner:
 
     def plan_body(self, saved: SavedPlan, body: Graph) -> Plan:
         """Plan a body of control flow."""
-        from fusewire.candidate_entries import BodyPlanner, CandidateEntries
+        from fusewire.session.candidate_entries import BodyPlanner, CandidateEntries
 
         entries = CandidateEntries(self.warm.context)
         return BodyPlanner(entries, self.warm.load_targets(saved), None).plan(body)

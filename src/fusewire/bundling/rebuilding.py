@@ -7,24 +7,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fusewire.background.first import FirstCall
-from fusewire.candidate_entries import Compared
 from fusewire.choosing.decide import read_tried, targets_of
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge
-from fusewire.context import CompileContext, reference_target
 from fusewire.contract.frontend import Reading, Structure
-from fusewire.decider import Decider
 from fusewire.errors import BundleWarning, RefusedError, warn_outside
 from fusewire.ir.graph import Graph, HostValue
+from fusewire.plan.plan import Plan
+from fusewire.plan.transfer import to_host
 from fusewire.planning.candidates import Candidate, plan_choice
 from fusewire.planning.planner import make_plan
 from fusewire.planning.target import Target
+from fusewire.program.entry import Entry, Undecided
 from fusewire.records.plans import Choice, SavedPlan
 from fusewire.records.quarantine import Fact
-from fusewire.runtime.entry import Entry, Undecided
-from fusewire.runtime.plan import Plan
-from fusewire.runtime.transfer import to_host
-from fusewire.runtime.why import Why
+from fusewire.session.candidate_entries import Compared
+from fusewire.session.context import CompileContext, reference_target
+from fusewire.session.decider import Decider
+from fusewire.show.why import Why
 from fusewire.store.key import Key
 from fusewire.system.hardware import usable_cores
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, final
 
 from fusewire.choosing.explain import Explanation, FunctionExplanation
-from fusewire.context import reference_target
 from fusewire.contract.backend import Config
 from fusewire.contract.frontend import Structure
 from fusewire.contract.model_file import known_constants
@@ -21,6 +20,9 @@ from fusewire.ir.graph import Constant, Graph
 from fusewire.ir.text import INLINE_BYTES, print_graph
 from fusewire.options import BUNDLED, Options
 from fusewire.process.codec import write_value
+from fusewire.program.entry import Entry
+from fusewire.program.program import Program
+from fusewire.program.serving import NotedDetails, OpenDecision
 from fusewire.records.bundles import (
     CONSTANTS,
     ENDING,
@@ -35,14 +37,12 @@ from fusewire.records.framing import framed
 from fusewire.records.keys import bundle_key
 from fusewire.records.plans import SavedPlan
 from fusewire.records.recall import keep_host_graphs
-from fusewire.runtime.entry import Entry
-from fusewire.runtime.program import Program
-from fusewire.runtime.serving import NotedDetails, OpenDecision
+from fusewire.session.context import reference_target
+from fusewire.session.warm_start import RecalledDetails
 from fusewire.store.key import Key
 from fusewire.store.signing import RELEASE, Signer
 from fusewire.store.stamps import file_digest
 from fusewire.trials.build import PlanBuilder
-from fusewire.warm_start import RecalledDetails
 
 # How long to wait for an artifact that is still being recorded, in seconds.
 _PATIENCE = 10.0

@@ -11,11 +11,11 @@ from fusewire.choosing.judge import Judge
 from fusewire.choosing.measure import Comparison
 from fusewire.errors import EngineError, FusewireError
 from fusewire.ir.graph import HostValue
+from fusewire.plan.function import FunctionRunner
+from fusewire.plan.plan import FUNCTION
+from fusewire.plan.runner import Runner
 from fusewire.planning.candidates import Candidate
-from fusewire.runtime.function import FunctionRunner
-from fusewire.runtime.plan import FUNCTION
-from fusewire.runtime.runner import Runner
-from fusewire.runtime.why import Tried
+from fusewire.show.why import Tried
 
 
 @dataclass(frozen=True, eq=False)

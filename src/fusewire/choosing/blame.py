@@ -20,10 +20,10 @@ from fusewire.ir.graph import HostValue
 from fusewire.numerics.scale import bindings_of
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.limits import RunLimits, limited
+from fusewire.plan.plan import Plan, Region
 from fusewire.planning.candidates import Candidate
 from fusewire.planning.target import Target
 from fusewire.process.limits import ChildLimits
-from fusewire.runtime.plan import Plan, Region
 
 # Runs of an oracle, as for the search for a wrong node.
 _RUNS = 4

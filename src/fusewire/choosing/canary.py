@@ -21,8 +21,8 @@ from fusewire.numerics.oracle import Oracle
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.limits import RunLimits, limited
 from fusewire.options import EXACT, Accuracy
-from fusewire.runtime.runner import Runner
-from fusewire.runtime.transfer import to_host
+from fusewire.plan.runner import Runner
+from fusewire.plan.transfer import to_host
 
 # After so many doubtful answers in a row the program says so.
 _DOUBTS = 3

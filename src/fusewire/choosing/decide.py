@@ -41,6 +41,7 @@ from fusewire.errors import (
 from fusewire.ir.graph import Graph, HostValue
 from fusewire.ops.limits import Meter, returned_bytes
 from fusewire.options import EXACT, FALLBACK, Accuracy
+from fusewire.plan.plan import FUNCTION
 from fusewire.planning.candidates import (
     Candidate,
     Unfit,
@@ -56,9 +57,8 @@ from fusewire.process.frames import Blobs
 from fusewire.records.entries import Records
 from fusewire.records.keys import accuracy_name, decision_key
 from fusewire.records.plans import Choice
-from fusewire.runtime.plan import FUNCTION
-from fusewire.runtime.ranks import ORDER, is_below, open_sentence
-from fusewire.runtime.why import Tried
+from fusewire.show.ranks import ORDER, is_below, open_sentence
+from fusewire.show.why import Tried
 from fusewire.store.key import Key
 from fusewire.trials.trial import TrialRunner
 

@@ -23,8 +23,8 @@ from fusewire.choosing.measure import Comparison, Contender, Timing, compare, in
 from fusewire.choosing.race import worth
 from fusewire.errors import EngineError
 from fusewire.ir.graph import HostValue
-from fusewire.runtime.runner import Runner
-from fusewire.runtime.why import Tried
+from fusewire.plan.runner import Runner
+from fusewire.show.why import Tried
 
 # Seconds that a duel takes; calls that are too long for this run a few times in turns.
 SECONDS = 0.8

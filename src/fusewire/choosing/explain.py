@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 from fusewire.contract.backend import DEVICE_NODES, HOST_NODES
 from fusewire.ir.graph import Graph, Node, Value
+from fusewire.plan.finite import LOST_INSIDE
+from fusewire.plan.guards import Guard
+from fusewire.plan.plan import FUNCTION, Plan
 from fusewire.planning.planner import Planned
 from fusewire.planning.work import works
 from fusewire.records.entries import BuiltRegion
 from fusewire.records.plans import SavedPlan
-from fusewire.runtime.contact import Contacted
-from fusewire.runtime.finite import LOST_INSIDE
-from fusewire.runtime.guards import Guard
-from fusewire.runtime.plan import FUNCTION, Plan
-from fusewire.runtime.why import (
+from fusewire.show.contact import Contacted
+from fusewire.show.why import (
     Expanded,
     FailedCalls,
     NodeVerdict,

@@ -24,12 +24,12 @@ from fusewire.ir.graph import Graph, HostValue
 from fusewire.ir.hash import exact_hash, structural_hash
 from fusewire.ir.types import TensorType, Type, type_symbols
 from fusewire.ops.interpret import bind
+from fusewire.plan.fitting import as_compiled
+from fusewire.plan.regions import shape_of
 from fusewire.planning.candidates import Candidate
 from fusewire.records.entries import Records
 from fusewire.records.keys import artifact_key, host_fields
 from fusewire.records.quarantine import Fact, quarantine, quarantined, reconsider, release
-from fusewire.runtime.fitting import as_compiled
-from fusewire.runtime.regions import shape_of
 from fusewire.store.code_state import meanings_state
 from fusewire.store.key import Key
 from fusewire.trials.trial import CandidateTrial

@@ -19,7 +19,7 @@ from typing import Any
 
 from fusewire.choosing.quiet import CallWatch
 from fusewire.errors import StoreError
-from fusewire.runtime.ranks import is_below
+from fusewire.show.ranks import is_below
 from fusewire.system.processes import scheduled
 
 # A sample is the median of the calls that fit into this many seconds, and of at least one.

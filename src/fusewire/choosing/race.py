@@ -43,13 +43,13 @@ from fusewire.errors import (
 from fusewire.ir.graph import HostValue
 from fusewire.ir.live import call_bytes
 from fusewire.numerics.deviation import Deviation
+from fusewire.plan.finite import LOST_INSIDE
+from fusewire.plan.fitting import is_fitted
+from fusewire.plan.regions import shape_of
 from fusewire.planning.candidates import Candidate, Unfit
 from fusewire.planning.target import Target
-from fusewire.runtime.finite import LOST_INSIDE
-from fusewire.runtime.fitting import is_fitted
-from fusewire.runtime.ranks import ORDER, is_below
-from fusewire.runtime.regions import shape_of
-from fusewire.runtime.why import Tried
+from fusewire.show.ranks import ORDER, is_below
+from fusewire.show.why import Tried
 from fusewire.trials.trial import CandidateTrial, TrialRunner
 
 # The share of the budget after which no more candidates are tried: the rest is for timing them. A

@@ -34,8 +34,8 @@ from fusewire.planning.target import Target
 from fusewire.process.guard import described, guarded
 from fusewire.records.entries import Records
 from fusewire.records.tunings import TunedKernel, keep, recall
-from fusewire.runtime.ranks import ORDER
-from fusewire.runtime.why import Tried
+from fusewire.show.ranks import ORDER
+from fusewire.show.why import Tried
 from fusewire.trials.trial import TrialRunner
 
 # A candidate that takes more than this many times as long as the fastest is not worth tuning.

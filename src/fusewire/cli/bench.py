@@ -35,7 +35,6 @@ from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.compiler import Session
 from fusewire.contract.backend import Unavailable
 from fusewire.contract.devices import on_device
-from fusewire.decider import Decider
 from fusewire.errors import (
     NoneRightError,
     OptionsError,
@@ -44,15 +43,16 @@ from fusewire.errors import (
     visible,
 )
 from fusewire.ir.graph import Graph
-from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.planning.policy import TargetFinder, interprets, unlike
 from fusewire.planning.target import Target
 from fusewire.process.machine import machine
 from fusewire.records.entries import Records
 from fusewire.registry import REGISTRY
-from fusewire.runtime.report import with_ratios
-from fusewire.runtime.why import Tried
+from fusewire.session.decider import Decider
+from fusewire.session.model_source import ModelSource
+from fusewire.show.report import with_ratios
+from fusewire.show.why import Tried
 
 # Devices to compare on: every one, those too that only their numbers tell apart.
 ALL = ("all",)

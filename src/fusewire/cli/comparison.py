@@ -12,7 +12,7 @@ from rich.text import Text
 from fusewire.cli.advice import for_commands
 from fusewire.cli.ranking import summary
 from fusewire.errors import visible
-from fusewire.runtime.report import COLUMNS, Row, candidates, cells, heads, shown, unit_of
+from fusewire.show.report import COLUMNS, Row, candidates, cells, heads, shown, unit_of
 
 # Longer reasons are truncated; --json has all of them.
 _LONGEST = 240

@@ -29,13 +29,13 @@ from fusewire.contract.tuning import TUNED, Estimator, written
 from fusewire.errors import FallbackWarning, OptionsError, install_advice
 from fusewire.ir.graph import Graph
 from fusewire.ir.text import constants_of, print_graph
-from fusewire.model_source import ModelSource
 from fusewire.options import Options
+from fusewire.plan.plan import Region
 from fusewire.planning.planner import Planned
 from fusewire.planning.target import Target
 from fusewire.records.bundles import ENDING
 from fusewire.registry import REGISTRY
-from fusewire.runtime.plan import Region
+from fusewire.session.model_source import ModelSource
 from fusewire.store.signing import Signer
 from fusewire.tables import Column, Sheet
 

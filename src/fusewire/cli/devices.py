@@ -12,8 +12,8 @@ import click
 from rich.markup import escape
 
 from fusewire.cli.backends import describe_all
+from fusewire.cli.device_facts import Measured, best, known, measure
 from fusewire.cli.terminal import Terminal
-from fusewire.device_facts import Measured, best, known, measure
 from fusewire.planning.policy import TargetFinder, interprets, why_left_out
 from fusewire.planning.target import Target
 from fusewire.process.child import CAN_ISOLATE

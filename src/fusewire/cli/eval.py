@@ -17,10 +17,10 @@ from fusewire.cli.progress import progress
 from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.compiler import Session
 from fusewire.errors import OptionsError
-from fusewire.model_source import ModelSource
 from fusewire.numerics.metrics import METRICS, Metric
 from fusewire.options import Options
-from fusewire.runtime.report import digits, reasons, unit_of
+from fusewire.session.model_source import ModelSource
+from fusewire.show.report import digits, reasons, unit_of
 from fusewire.tables import Column, Sheet
 
 # Any bound has candidates in reduced precision take part; nothing is judged by it.

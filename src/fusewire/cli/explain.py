@@ -20,11 +20,11 @@ from fusewire.cli.sizes import with_usual_sizes
 from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.compiler import Session
 from fusewire.errors import FallbackWarning
-from fusewire.model_source import ModelSource
 from fusewire.options import Options
-from fusewire.runtime.report import candidates, reasons, regions, seconds, summary, with_ratios
-from fusewire.runtime.view.plan_view import PlanView
-from fusewire.runtime.why import NodeVerdict, NodeWhy, Tried, Why
+from fusewire.session.model_source import ModelSource
+from fusewire.show.plan_view import PlanView
+from fusewire.show.report import candidates, reasons, regions, seconds, summary, with_ratios
+from fusewire.show.why import NodeVerdict, NodeWhy, Tried, Why
 from fusewire.tables import Column, Sheet
 
 # More regions, and longer sources, are not worth printing; --all and --json have all of them.

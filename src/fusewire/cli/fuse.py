@@ -13,9 +13,9 @@ import click
 from fusewire.cli.model import model_options, read_sized
 from fusewire.cli.terminal import Terminal
 from fusewire.compiler import Session
-from fusewire.fusing import fuse
+from fusewire.fusing.fuse import fuse
 from fusewire.fusion.grouping import Fusion, Group
-from fusewire.model_source import ModelSource
+from fusewire.session.model_source import ModelSource
 from fusewire.tables import Column, Sheet
 
 # Longer lists of ops are truncated in tables; --json has all of them.

@@ -22,9 +22,9 @@ from fusewire.example import MODEL
 from fusewire.ir.dims import Dim, Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
-from fusewire.model_source import ModelSource
 from fusewire.ops.sample import Draw
 from fusewire.options import EXACT, Accuracy, Isolation, Nan, Options
+from fusewire.session.model_source import ModelSource
 
 # Assumed sizes of open dims: a batch of one, an image, and anything else.
 _BATCH, _PIXELS, _OTHER = 1, 64, 16

@@ -11,7 +11,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from fusewire.cli.comparison import title
-from fusewire.runtime.report import digits, named, unit_of
+from fusewire.show.report import digits, named, unit_of
 
 Row = Mapping[str, Any]
 _WIDTH, _LEFT, _RIGHT, _TOP, _PITCH, _BAR = 860, 210, 200, 66, 36, 20

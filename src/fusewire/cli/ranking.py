@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from fusewire.choosing.budget import Coverage
 from fusewire.cli.advice import for_commands
-from fusewire.runtime.ranks import ORDER, is_below, open_sentence
-from fusewire.runtime.report import Row, named, seconds
+from fusewire.show.ranks import ORDER, is_below, open_sentence
+from fusewire.show.report import Row, named, seconds
 
 
 def summary(report: Row) -> Iterator[str]:

@@ -26,10 +26,10 @@ from fusewire.cli.sizes import with_usual_sizes
 from fusewire.cli.terminal import Terminal
 from fusewire.compiler import Session
 from fusewire.errors import FallbackWarning
-from fusewire.model_source import ModelSource
 from fusewire.options import Options
-from fusewire.runtime.profiling import Profile
-from fusewire.runtime.report import seconds
+from fusewire.profiling.profiling import Profile
+from fusewire.session.model_source import ModelSource
+from fusewire.show.report import seconds
 from fusewire.tables import Column, Sheet
 
 _FIGURES = ("min", "mean", "max")

@@ -17,8 +17,8 @@ from fusewire.errors import DimError
 from fusewire.ir.dims import Dim, Symbol, evaluate, symbols
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
-from fusewire.model_source import ModelSource
 from fusewire.rewrite.fold import flops_of
+from fusewire.session.model_source import ModelSource
 from fusewire.tables import Column, Sheet
 
 # Longer dim expressions are not worth printing.

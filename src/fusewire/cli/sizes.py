@@ -15,8 +15,8 @@ from fusewire.cli.model import Inputs, loudly, sizes_text
 from fusewire.compiler import Session
 from fusewire.errors import FusewireError, OptionsError, RegistryError
 from fusewire.ir.types import TensorType, Type
-from fusewire.model_source import ModelSource
 from fusewire.options import Options
+from fusewire.session.model_source import ModelSource
 
 # Sizes that models are often made for, in the order in which they are tried.
 USUAL = (16, 64, 256, 512, 1024)

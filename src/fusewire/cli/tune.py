@@ -13,10 +13,10 @@ import click
 
 from fusewire.cli.model import Inputs, compile_options, loudly
 from fusewire.cli.terminal import Terminal
-from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.ray.tuning import TunedModel, tune
-from fusewire.runtime.report import seconds
+from fusewire.session.model_source import ModelSource
+from fusewire.show.report import seconds
 from fusewire.tables import Column, Sheet
 
 

@@ -18,11 +18,11 @@ from fusewire.dynamo.fakes import is_recorded, may_be_written, requires_gradient
 from fusewire.dynamo.names import graph_name, parameter_path
 from fusewire.dynamo.views import CutGraph, cut_views
 from fusewire.errors import OptionsError
-from fusewire.model_source import ModelSource
 from fusewire.options import Options
+from fusewire.session.model_source import ModelSource
 
 if TYPE_CHECKING:
-    from fusewire.runtime.module_program import Answer, ModuleProgram
+    from fusewire.program.module_program import Answer, ModuleProgram
 
 LOG = logging.getLogger("fusewire")
 # What the modes of torch.compile stand for.

@@ -16,13 +16,13 @@ from fusewire.ir.graph import Graph, Node
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
+from fusewire.plan.plan import Region
 from fusewire.planning.file_form import plan_file
 from fusewire.planning.planner import Planned, make_plan
 from fusewire.planning.target import Target
 from fusewire.records.keys import code_of, extension_states, settings
 from fusewire.records.plans import Choice, TargetPlace
 from fusewire.rewrite.expand import replace_nodes
-from fusewire.runtime.plan import Region
 
 # Lists the options under which a candidate uses ranges that were measured.
 Calibrated: TypeAlias = "Callable[[Candidate], Iterable[Mapping[str, Fact]]]"

@@ -15,12 +15,12 @@ from fusewire.contract.model_file import FileReader, ModelFile
 from fusewire.facts.bounds import unbounded
 from fusewire.ir.graph import Graph, Value
 from fusewire.ops.requires import label_of
+from fusewire.plan.guards import Guard
+from fusewire.plan.plan import Plan, Region, Step
 from fusewire.planning.guards import Need, guarding, needy_nodes
 from fusewire.planning.planner import Planned
 from fusewire.planning.target import Target
 from fusewire.process.guard import described, guarded
-from fusewire.runtime.guards import Guard
-from fusewire.runtime.plan import Plan, Region, Step
 
 
 def plan_file(file: ModelFile, target: Target, planned: Planned) -> Planned | str:

@@ -23,7 +23,7 @@ from fusewire.ir.types import TensorType
 from fusewire.ops.intervals import Rule
 from fusewire.ops.requires import Interval, Operands, Requirement, label_of
 from fusewire.ops.table import get_op
-from fusewire.runtime.guards import EntryChecks, Guard, ViewStep
+from fusewire.plan.guards import EntryChecks, Guard, ViewStep
 
 
 @dataclass(frozen=True, eq=False)

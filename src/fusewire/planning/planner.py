@@ -15,6 +15,8 @@ from fusewire.ir.types import type_symbols
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 from fusewire.options import FALLBACK
+from fusewire.plan.guards import Guard
+from fusewire.plan.plan import HOST, INTERPRETED, Plan, Region, Step
 from fusewire.planning.claims import Claimed, answers, ask_safely
 from fusewire.planning.guards import (
     Guarding,
@@ -28,8 +30,6 @@ from fusewire.planning.guards import (
 from fusewire.planning.partition import Cutter, partition
 from fusewire.planning.target import Target
 from fusewire.planning.work import works
-from fusewire.runtime.guards import Guard
-from fusewire.runtime.plan import HOST, INTERPRETED, Plan, Region, Step
 
 HOST_DEVICE = Device("cpu", "the host")
 # A region, the values that it takes and those that it makes.

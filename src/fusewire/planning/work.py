@@ -13,7 +13,7 @@ from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
-from fusewire.runtime.why import Work
+from fusewire.show.why import Work
 
 # Longer than any shape, shorter than any data.
 _LONGEST = 64

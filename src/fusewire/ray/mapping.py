@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 from fusewire.choosing.batch_size import MOST_ROWS, measured_batch_size
 from fusewire.compiler import Session
 from fusewire.errors import FusewireError, JobError, SizesNeededError
-from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.planning.rows import prove_rows
 from fusewire.ray.cluster import connected, processors
@@ -43,6 +42,7 @@ from fusewire.ray.jobs import (
 )
 from fusewire.ray.predictor import Predictor
 from fusewire.ray.shared_model import SharedModel
+from fusewire.session.model_source import ModelSource
 
 # Rows that are read, run and written at a time, so that a block need not fit in memory.
 _READ_ROWS = 8192

@@ -13,12 +13,12 @@ import numpy as np
 
 from fusewire.compiler import Session
 from fusewire.errors import JobError
-from fusewire.model_source import ModelSource
 from fusewire.options import OptionFields, Options
+from fusewire.program.program import Program
 from fusewire.ray.host import one_at_a_time
 from fusewire.ray.rows import RowType, row_types
 from fusewire.ray.shared_model import SharedModel
-from fusewire.runtime.program import Program
+from fusewire.session.model_source import ModelSource
 
 Columns = dict[str, Any]
 

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from fusewire.compiler import Session
-from fusewire.context import CompileContext
 from fusewire.errors import (
     EngineError,
     FusewireError,
@@ -27,14 +26,15 @@ from fusewire.errors import (
     StoreError,
     UnavailableError,
 )
-from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.ray.host import host_id, one_at_a_time
 from fusewire.ray.shared_model import SharedModel
 from fusewire.records.entries import Records
 from fusewire.records.keys import code_fields
 from fusewire.registry import REGISTRY
-from fusewire.runtime.why import Tried
+from fusewire.session.context import CompileContext
+from fusewire.session.model_source import ModelSource
+from fusewire.show.why import Tried
 from fusewire.store.disk import Store, remote_address
 from fusewire.store.key import Key
 from fusewire.store.secret import config_path

@@ -19,6 +19,7 @@ from fusewire.contract.backend import Artifact
 from fusewire.errors import FusewireError
 from fusewire.events import EVENTS
 from fusewire.ir.graph import Array
+from fusewire.plan.plan import Plan, Region
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.records.framing import framed, unframed
 from fusewire.records.plans import (
@@ -29,7 +30,6 @@ from fusewire.records.plans import (
     write_plan,
     write_saved,
 )
-from fusewire.runtime.plan import Plan, Region
 from fusewire.store.ahead import LARGE, is_large
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
@@ -37,7 +37,7 @@ from fusewire.store.key import Key
 if TYPE_CHECKING:
     from fusewire.process.frames import Blobs
     from fusewire.records.bundles import Bundle
-    from fusewire.runtime.contact import Contacted
+    from fusewire.show.contact import Contacted
 
 Read = TypeVar("Read")
 # An artifact, and those of its weights that are recorded, by digest.

@@ -20,9 +20,9 @@ from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash
 from fusewire.ops.outside import OUTSIDE
 from fusewire.options import FALLBACK, Accuracy, Options
+from fusewire.plan.plan import Region
 from fusewire.process.machine import accelerators, kernels_for, processor
 from fusewire.process.wheels import wheels_digest
-from fusewire.runtime.plan import Region
 from fusewire.store.code_state import UNKNOWN, module_state, state_of
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key

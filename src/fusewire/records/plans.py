@@ -20,10 +20,10 @@ from fusewire.ir.parse import parse_dim, parse_type
 from fusewire.ir.types import Type
 from fusewire.ops.intervals import Rule
 from fusewire.options import FALLBACK
+from fusewire.plan.guards import Guard
+from fusewire.plan.plan import Plan, Region, Step
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.records.keys import backend_fields
-from fusewire.runtime.guards import Guard
-from fusewire.runtime.plan import Plan, Region, Step
 
 if TYPE_CHECKING:
     from fusewire.contract.model_file import ModelFile

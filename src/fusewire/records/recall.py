@@ -17,12 +17,12 @@ from fusewire.errors import StoreError, note
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.types import TensorType, type_symbols
 from fusewire.options import FALLBACK, Options
+from fusewire.plan.fitting import as_compiled
+from fusewire.plan.plan import HOST, Plan, Region
 from fusewire.records.entries import Records
 from fusewire.records.keys import artifact_fields, body_key
 from fusewire.records.plans import SavedPlan
 from fusewire.records.quarantine import quarantined
-from fusewire.runtime.fitting import as_compiled
-from fusewire.runtime.plan import HOST, Plan, Region
 from fusewire.store.key import Key
 
 

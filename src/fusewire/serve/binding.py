@@ -20,7 +20,7 @@ from fusewire.serve.limits import ServeLimits
 if TYPE_CHECKING:
     # Children that parse requests need neither.
     from fusewire.planning.rows import RowProof
-    from fusewire.runtime.program import ProgramPort
+    from fusewire.program.program import ProgramPort
 
 # Forms of requests that a model remembers.
 _KNOWN = 256

@@ -23,8 +23,8 @@ from fusewire.errors import FusewireError, OptionsError
 from fusewire.ir.graph import Array
 from fusewire.options import Options
 from fusewire.planning.rows import RowProof, prove_rows
+from fusewire.program.program import Program, ProgramPort
 from fusewire.records.bundles import ENDING
-from fusewire.runtime.program import Program, ProgramPort
 from fusewire.serve.batcher import Batcher, BatchPolicy
 from fusewire.serve.binding import Binder, BoundForm
 from fusewire.serve.limits import ServeLimits

@@ -17,7 +17,7 @@ import numpy as np
 
 from fusewire.ir.graph import Array
 from fusewire.planning.rows import RowProof
-from fusewire.runtime.program import Program
+from fusewire.program.program import Program
 
 if TYPE_CHECKING:
     from fusewire.serve.batcher import Batcher, Pending

@@ -20,9 +20,9 @@ from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.elementwise import abs_, add, subtract, tanh
 from fusewire.ops.movement import transpose
+from fusewire.plan.transfer import hand_over, to_host
 from fusewire.process.guard import guarded
 from fusewire.registry.capability import MEASURED, Shown
-from fusewire.runtime.transfer import hand_over, to_host
 
 Step = Callable[[Value], Value]
 COPIES, LINKS, STAGES = 8, 16, 24

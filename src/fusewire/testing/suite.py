@@ -26,11 +26,11 @@ from fusewire.ir.text import constants_of
 from fusewire.ops.declare import Op, Trait
 from fusewire.ops.outside import holds_outside_ops
 from fusewire.ops.table import get_op
+from fusewire.plan.transfer import hand_over, to_host
 from fusewire.planning.claims import ask
 from fusewire.planning.target import Target
 from fusewire.process.guard import guarded
 from fusewire.process.trial import filled
-from fusewire.runtime.transfer import hand_over, to_host
 from fusewire.testing.conformance import Case, cases, gap_of, value_problems
 from fusewire.testing.poison import Round, poison_problems, rounds_of
 

@@ -41,25 +41,25 @@ from fusewire.ir.graph import Array, Graph, HostValue, is_current
 from fusewire.ops.limits import Meter, RunLimits, returned_bytes
 from fusewire.ops.limits import meter as current_meter
 from fusewire.options import Fallback
+from fusewire.plan.fitting import is_fitted
+from fusewire.plan.plan import Plan, Region
+from fusewire.plan.regions import Built, shape_of
+from fusewire.plan.transfer import fetched
 from fusewire.process.guard import guarded
 from fusewire.process.limits import ChildLimits
 from fusewire.records.entries import BuiltRegion, Records, StoredArtifact
 from fusewire.records.keys import artifact_fields, backend_fields
 from fusewire.records.quarantine import Fact, quarantine, quarantined, reconsider
-from fusewire.runtime.contact import Contacted
-from fusewire.runtime.fitting import is_fitted
-from fusewire.runtime.plan import Plan, Region
-from fusewire.runtime.regions import Built, shape_of
-from fusewire.runtime.transfer import fetched
+from fusewire.show.contact import Contacted
 from fusewire.store.ahead import Ahead
 from fusewire.store.key import Key
 
 if TYPE_CHECKING:
     from fusewire.contract.model_file import ModelFile
     from fusewire.ir.types import Type
+    from fusewire.plan.recovery import Recovery
     from fusewire.planning.target import Target
     from fusewire.process.isolated import Services
-    from fusewire.runtime.recovery import Recovery
     from fusewire.trials.kernel_check import KernelFault
 
 Fields = tuple[tuple[str, str], ...]
@@ -242,7 +242,7 @@ class PlanBuilder:
 
     def _on_fallback(self, graph: Graph) -> tuple[Executable, Exchange]:
         from fusewire.contract.region import build
-        from fusewire.runtime.recovery import LimitedExecutable
+        from fusewire.plan.recovery import LimitedExecutable
 
         fallback = self.fallback.target
         backend, device = fallback.backend, fallback.device
@@ -350,7 +350,7 @@ class PlanBuilder:
 
     def recovery(self, region: Region) -> Recovery:
         """Make what decides the calls that the engine of a region fails."""
-        from fusewire.runtime.recovery import Recovery
+        from fusewire.plan.recovery import Recovery
 
         recovery = Recovery(
             region.backend,

@@ -13,10 +13,10 @@ from typing import final
 from fusewire.contract.backend import Config, Device, Done, Event, Executable, Held, Refusal
 from fusewire.errors import BackendHung, BudgetError, EngineError, EngineOutOfMemory
 from fusewire.ir.graph import Graph
+from fusewire.plan.transfer import fetched
 from fusewire.process.guard import BY_CODE
 from fusewire.process.isolate import Contact, first_contact, rerun
 from fusewire.process.limits import ChildLimits
-from fusewire.runtime.transfer import fetched
 
 # What an engine was stopped for.
 STOPPED = (EngineOutOfMemory, BackendHung)

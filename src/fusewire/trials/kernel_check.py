@@ -28,14 +28,14 @@ from fusewire.ops.declare import Op
 from fusewire.ops.interpret import Interpreter, bind, graph_of
 from fusewire.ops.operand_draws import operand_draws
 from fusewire.ops.table import get_op
+from fusewire.plan.regions import shape_of
+from fusewire.plan.transfer import fetched
 from fusewire.planning.target import Target
 from fusewire.process.guard import guarded, refusal
 from fusewire.process.isolate import first_contact
 from fusewire.process.limits import ChildLimits
 from fusewire.process.trial import attempt
 from fusewire.records.entries import Records
-from fusewire.runtime.regions import shape_of
-from fusewire.runtime.transfer import fetched
 from fusewire.store.code_state import meaning_state
 from fusewire.store.key import Key
 

@@ -32,12 +32,12 @@ from fusewire.contract.region import claim_by_table, edge_slots, first_device, w
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
 from fusewire.options import FALLBACK
+from fusewire.plan.execute import PlanRunner
+from fusewire.plan.plan import Plan
 from fusewire.planning.candidates import Candidate, allowed
 from fusewire.planning.planner import make_plan
 from fusewire.planning.target import Target
 from fusewire.process.trial import backend_of
-from fusewire.runtime.execute import PlanRunner
-from fusewire.runtime.plan import Plan
 from fusewire.trials.build import BuildTarget, PlanBuilder
 
 REFERENCE = "fusewire.trials.plan_backend:PlanBackend"

@@ -12,14 +12,14 @@ from fusewire.errors import FusewireError
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.graph import Graph, HostValue
 from fusewire.numerics.scale import bindings_of
+from fusewire.plan.fitting import as_compiled
+from fusewire.plan.plan import Region
 from fusewire.planning.candidates import Candidate
 from fusewire.planning.policy import TargetFinder
 from fusewire.process.guard import BY_CODE, Answer
 from fusewire.process.isolate import Contact, first_contact, rerun, timed
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import ChildPool, shared_pool
-from fusewire.runtime.fitting import as_compiled
-from fusewire.runtime.plan import Region
 from fusewire.trials.plan_backend import OUTSIDE_SHARE, REFERENCE, plan_config
 
 # A child gets at least so many seconds.

@@ -20,7 +20,7 @@ from fusewire.contract.frontend import Limits
 from fusewire.errors import TraceError
 from fusewire.frontends.torch import apart
 from fusewire.frontends.torch.calling import ModuleCalling
-from fusewire.model_source import ModelSource
+from fusewire.session.model_source import ModelSource
 
 HERE = os.getpid()
 

@@ -17,7 +17,7 @@ import fusewire as fw
 from fusewire.errors import GraphError, TraceError
 from fusewire.frontends.torch.flat_call import FlatCall
 from fusewire.ir.text import constants_of
-from fusewire.runtime import module_program
+from fusewire.program import module_program
 
 
 class Net(nn.Module):  # type: ignore[misc]  # torch is not typed here

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import fusewire as fw
 from fusewire.contract.frontend import Limits
 from fusewire.errors import TraceError
-from fusewire.model_source import ModelSource
+from fusewire.session.model_source import ModelSource
 
 LENGTH, WIDTH = 32, 48
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from fusewire import compiler
 from fusewire.options import FALLBACK, Fallback
-from fusewire.runtime.program import Program
+from fusewire.program.program import Program
 from fusewire.testing.onnx_suite.cases import Prepare, Run
 
 WITH_FALLBACK = f"+{FALLBACK}"

@@ -1,0 +1,1 @@
+"""Buffers that users make, and what memory is in use."""

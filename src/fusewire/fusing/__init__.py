@@ -1,0 +1,1 @@
+"""Fuse kernels of a graph without compiling all of it."""

@@ -1,0 +1,1 @@
+"""What a user calls: programs, their entries, arguments, states and submitted calls."""

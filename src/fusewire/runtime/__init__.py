@@ -1,1 +1,0 @@
-"""Running: what the user calls, and what it gives back."""

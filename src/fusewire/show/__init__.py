@@ -1,0 +1,1 @@
+"""Reasons, tables, pictures and pages of programs and plans."""
