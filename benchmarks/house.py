@@ -130,7 +130,7 @@ def rooms(files: Iterable[Module], circles: Iterable[list[str]]) -> dict[str, Re
             statements=statements,
             files=1,
             late_imports=_late_imports(module),
-            in_circles=module.name in in_circles,
+            in_circles=int(module.name in in_circles),
         )
     return {name: dict(counts[name]) for name in sorted(counts)}
 
