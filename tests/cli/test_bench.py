@@ -268,7 +268,7 @@ def test_one_of_like_devices_is_compared_unless_all_are_asked_for() -> None:
 
 def test_engine_may_be_named_as_the_advice_says(model: Path) -> None:
     advice = for_commands(why_left_out(REGISTRY.get("inductor").info))
-    assert advice.endswith("or use --backend inductor.")
+    assert advice.endswith("s or more, use --level 2, or use --backend inductor.")
     assert invoke("bench", model, "--backend", "nobody").exit_code == 2
     assert "nobody" in invoke("bench", model, "--backend", "nobody").output
 

@@ -20,6 +20,7 @@ def for_commands(text: str) -> str:
         return f"{verb}--isolate {found[1]}"
 
     named = _BACKEND.sub(r"use --backend \1", _ISOLATE.sub(option, text))
+    named = re.sub(r"ask for level=(\d)", r"use --level \1", named)
     named = named.replace('nan="exact" forbids', "--nan exact forbids")
     named = named.replace("budget_seconds=", "--budget ")
     return named.replace("budget_seconds", "--budget")

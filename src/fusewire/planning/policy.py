@@ -108,7 +108,7 @@ def why_left_out(info: BackendInfo) -> str:
     """Say why a search leaves a backend out that compiles for long, and what would include it."""
     return (
         f"It is left out: compiling takes about {info.compile_seconds:.0f} s. Give it a budget of "
-        f'{LONG_BUDGET:.0f} s or more, or ask for level=2 or for backend="{info.name}".'
+        f'{LONG_BUDGET:.0f} s or more, ask for level=2, or ask for backend="{info.name}".'
     )
 
 
