@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import tracemalloc
 from typing import Any
@@ -182,6 +183,15 @@ def test_strings_count_their_characters() -> None:
     graph = Graph([s], [y], output_names=["y"])
     with limited(RunLimits(30, 2**20)), pytest.raises(BudgetError, match="string_concat"):
         interpret(graph, [np.array(["ab"], object)])
+
+
+def test_strings_count_what_their_characters_take() -> None:
+    s = Value(TensorType(string, (1,)), "s")
+    graph = Graph([s], [ops.string_concat(s, s)], output_names=["y"])
+    for text in ("\N{GRINNING FACE}" * 2**16, "a" * 2**16 + "\N{GRINNING FACE}"):
+        taken = sys.getsizeof(text + text)
+        with limited(RunLimits(30, taken)), pytest.raises(BudgetError, match="string_concat"):
+            interpret(graph, [np.array([text], object)])
 
 
 def test_views_share_their_bytes() -> None:

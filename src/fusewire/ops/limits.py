@@ -22,8 +22,8 @@ from fusewire.errors import BudgetError
 from fusewire.ir.graph import Array, Graph, Node
 from fusewire.ir.types import TensorType
 
-# What a string takes besides its characters.
-_STRING_BYTES = 64
+# What a string takes, with the reference to it: each character as much as the widest may.
+_STRING_BYTES, _CHARACTER_BYTES = 88, 4
 _MIB = 1 << 20
 # Smaller arrays are not counted: there are never enough of them to matter.
 SMALL = 1 << 12
@@ -140,7 +140,8 @@ def limited(limits: RunLimits, stop: Callable[[], None] | None = None) -> Iterat
 
 def text_bytes(array: Array) -> int:
     """Count what the strings of an array take."""
-    return sum(map(len, array.reshape(-1))) + _STRING_BYTES * array.size
+    characters = sum(map(len, array.reshape(-1)))
+    return _CHARACTER_BYTES * characters + _STRING_BYTES * array.size
 
 
 def value_bytes(value: Any) -> int:
