@@ -193,6 +193,8 @@ OPEN: dict[str, Callable[[], bytes]] = {
     "100 functions deep": lambda: calls(100, 1),
     "10^12 calls": lambda: calls(12, 10),
     "4,000,000 calls in two steps": lambda: calls(2, 2000),
+    "100,000 calls in 1 kB": lambda: calls(5, 10),
+    "900,000 calls in 40 kB": lambda: calls(2, 948),
     "2^40 calls": lambda: calls(40, 2),
     "10^6 calls in branches": lambda: calls(
         2, 1000, [node("Constant", [], ["c"], value=CONDITION), if_([node("Relu", ["x"], ["y"])])]

@@ -44,6 +44,8 @@ _MOST_OPSETS = 1000
 _STRING, _MESSAGE = 9, 11
 # Strings that are no names, and may be long.
 _TEXTS = ("doc_string", "value")
+# With its functions, a file may stand for so many nodes, and for those that its bytes could hold.
+_NODES, _NODE_BYTES = 10_000, 10
 
 
 class Survey:
@@ -55,7 +57,7 @@ class Survey:
         self.external: list[tuple[Any, TensorType]] = []
         self._calls = FunctionCalls(_key(function, function.name) for function in proto.functions)
         self._walk(proto)
-        self._calls.check(limits)
+        self._calls.check(limits, _NODES + proto.ByteSize() // _NODE_BYTES)
 
     def _walk(self, proto: Any) -> None:
         single = _message_class()
@@ -218,21 +220,22 @@ class FunctionCalls:
         body.deepest[key] = max(depth, body.deepest.get(key, 0))
         return True
 
-    def check(self, limits: Limits) -> None:
-        """Refuse functions that call themselves, and a main graph beyond the limits."""
+    def check(self, limits: Limits, fitting: int) -> None:
+        """Refuse functions that call themselves, and a main graph beyond the limits or its file."""
+        most = min(limits.nodes, fitting)
         nodes: dict[FunctionKey | None, int] = {}
         depths: dict[FunctionKey | None, int] = {}
         for key in self._ordered():
             body = self._bodies[key]
             called = sum(times * nodes[callee] for callee, times in body.calls.items())
             # No larger than it takes to refuse it: the count itself could fill the memory.
-            nodes[key] = min(body.nodes + called, limits.nodes + 1)
+            nodes[key] = min(body.nodes + called, most + 1)
             inner = (deep + 1 + depths[callee] for callee, deep in body.deepest.items())
             depths[key] = max(body.depth, max(inner, default=0))
-        if nodes[None] > limits.nodes:
+        if nodes[None] > most:
             raise BudgetError(
-                f"The model has more than {limits.nodes:,} nodes when its functions are put where "
-                "they are called, which is what Limits.nodes allows."
+                f"The model has more than {most:,} nodes when its functions are put where they are "
+                f"called: Limits.nodes allows {limits.nodes:,}, the size of its file {fitting:,}."
             )
         if depths[None] > limits.depth:
             raise BudgetError(
