@@ -534,6 +534,38 @@ def test_what_was_checked_is_a_copy_of_a_file_that_others_may_write_to(tmp_path:
         assert isinstance(memoryview(weights).obj, mmap.mmap) is is_mapped
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="files that are open are not cut short")
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_file_that_others_cut_short_is_refused_and_ends_no_process(
+    moment: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.fw"
+    saved(path, weights=True)
+    path.chmod(0o666)
+    code = """
+import os, sys
+from fusewire.errors import FormatError
+from fusewire.records import bundles
+path, moment = sys.argv[1:]
+read = bundles._read_head
+def cut(held):
+    os.truncate(path, 0)
+    return read(held)
+if moment == "before":
+    bundles._read_head = cut
+try:
+    bundle = bundles.Bundle.open(path)
+    os.truncate(path, 0)
+    bundle.verify()
+except FormatError as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", code, str(path), moment]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert child.returncode == 0, child.stderr
+    assert "became shorter" in child.stdout
+
+
 def test_what_is_no_bundle_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.fw"
     for held in (b"", b"FUSEWIRB", bytes(100), b"FUSEWIRB" + b"\xff" * 100):

@@ -15,11 +15,12 @@ import json
 import mmap
 import os
 import struct
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 from fusewire.errors import FormatError, StoreError
 from fusewire.ir.graph import Array
@@ -155,9 +156,7 @@ def write_bundle(
 class Bundle:
     """An open bundle; a file that is mapped must be replaced rather than written to."""
 
-    def __init__(
-        self, path: Path, held: memoryview, head: BundleHead, start: int, is_own: bool
-    ) -> None:
+    def __init__(self, path: Path, held: Bytes, head: BundleHead, start: int, is_own: bool) -> None:
         self.path = path
         # Nobody else can write to the file.
         self._is_own = is_own
@@ -184,9 +183,9 @@ class Bundle:
             with plain_file(place.resolve()) as file:
                 if file.size < _START:
                     raise FormatError("it is too short.")
-                held = _copied(file) if copies else _mapped(file)
-                is_own = _is_own(os.fstat(file.fd))
-                bundle = Bundle(place, held, *_read_head(held), is_own or copies)
+                is_own = copies or _is_own(os.fstat(file.fd))
+                held = _copied(file) if copies else _mapped(file) if is_own else _Pieces(file)
+                bundle = Bundle(place, held, *_read_head(held), is_own)
                 bundle._check_gaps()
                 bundle._check_small(file.fd, None if copies else store)
         except (FormatError, StoreError) as error:
@@ -278,12 +277,8 @@ class Bundle:
 
         It is a copy where others may write to the file, even after it was checked.
         """
-        if not self._is_own:
-            copy = memoryview(bytes(self._view(section)))
-            self._check(section, copy)
-            return copy
         view = self._view(section)
-        if section.name not in self._checked:
+        if not self._is_own or section.name not in self._checked:
             self._check(section, view)
             self._checked.add(section.name)
         return view
@@ -301,6 +296,32 @@ class Bundle:
             at = self._start + section.end
         if at != len(self._held):
             raise FormatError(f"it has {len(self._held):,} bytes, and its header says {at:,}.")
+
+
+@final
+class _Pieces:
+    """A file that others may write to, read in pieces.
+
+    It is never mapped: if another process cut it short, reading the map would end this one.
+    """
+
+    def __init__(self, file: File) -> None:
+        self._file = replace(file, fd=os.dup(file.fd))
+        weakref.finalize(self, os.close, self._file.fd).atexit = False
+
+    def __len__(self) -> int:
+        return self._file.size
+
+    def __getitem__(self, part: slice) -> memoryview:
+        """Read a part of the file anew."""
+        begin, end, _ = part.indices(self._file.size)
+        view = memoryview(bytearray(max(end - begin, 0)))
+        if self._file.fill(view, begin) != len(view):
+            raise FormatError("it became shorter while it was read.")
+        return view.toreadonly()
+
+
+Bytes: TypeAlias = memoryview | _Pieces
 
 
 def _mapped(file: File) -> memoryview:
@@ -321,20 +342,19 @@ def _is_own(about: os.stat_result) -> bool:
     return KNOWS_OWNERS and is_ours and not is_open_to(about, _WRITERS)
 
 
-def _read_head(held: memoryview) -> tuple[BundleHead, int]:
+def _read_head(held: Bytes) -> tuple[BundleHead, int]:
     """Read what is before the sections, and where they begin."""
     if held[: len(MAGIC)] != MAGIC:
         raise FormatError("it does not begin as one.")
-    size, extra = _LENGTHS.unpack_from(held, len(MAGIC))
+    size, extra = _LENGTHS.unpack(held[len(MAGIC) : _START - _DIGEST])
     if size > _MOST_HEADER or extra > _MOST_SIGNATURE:
         raise FormatError(f"its header has {size:,} bytes, and its signature {extra:,}.")
     end = _START + size + extra
     if end > len(held):
         raise FormatError("it is truncated.")
     header, signature = bytes(held[_START : _START + size]), bytes(held[_START + size : end])
-    sha = hashlib.sha256(held[: len(MAGIC) + _LENGTHS.size])
-    sha.update(held[_START:end])
-    if sha.digest() != held[_START - _DIGEST : _START]:
+    digest = hashlib.sha256(MAGIC + _LENGTHS.pack(size, extra) + header + signature).digest()
+    if digest != held[_START - _DIGEST : _START]:
         raise FormatError("its header does not match its digest.")
     start = _aligned(end)
     if any(held[end:start]):
