@@ -1,5 +1,6 @@
 """The walk of a model in docs/architecture.md is the one that a model really takes."""
 
+import json
 import os
 import re
 import subprocess
@@ -16,6 +17,8 @@ PAGE = PROJECT / "docs" / "architecture.md"
 # What the recipe iterates over: the importer, passes with their rules, and ops.
 ITERATED = ("onnx", "rewrite", "ops", "ir")
 MOST_MODULES = 20
+# What benchmarks/walk.py counts: lower them when a decision gets simpler.
+MOST_IN_A_DECISION = {"modules": 52, "returns": 110}
 # Runs in a process of its own, and prints the functions that are on the stack whenever one of the
 # milestones is reached, each once, in the order of their first appearance.
 WALK = """
@@ -104,3 +107,15 @@ def test_a_cold_walk_crosses_few_modules(walks: dict[str, list[str]]) -> None:
     modules = {module_of(function) for function in walks["Cold"]}
     ours = {module for module in modules if module.split(".")[0] not in ITERATED}
     assert len(ours) < MOST_MODULES, sorted(ours)
+
+
+def test_a_decision_crosses_no_more_modules_than_before() -> None:
+    script = PROJECT / "benchmarks" / "walk.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    listed = "\n".join(found["entered"])
+    for name, most in MOST_IN_A_DECISION.items():
+        assert found[name] <= most, f"{name}: {found[name]}, at most {most}:\n{listed}"
