@@ -38,7 +38,7 @@ from fusewire.process.sandbox import landlock_version
 from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import Case, first_cases
 from fusewire.testing.escapes import can_be, is_refused, start_attempts
-from fusewire.testing.suite import Outcome, Ready, judge, merge
+from fusewire.testing.suite import CaseResult, Ready, judge, merge
 
 NOBODY = 65534
 LIMITS = ChildLimits(300.0)
@@ -70,11 +70,11 @@ def attempt_problems(answers: dict[str, dict[str, dict[str, int | str]]]) -> lis
     return problems
 
 
-def conformance(name: str) -> dict[Case, Outcome]:
+def conformance(name: str) -> dict[Case, CaseResult]:
     """Run one sample of each op in a closed child, as many as fit into one graph."""
     reference, backend = REGISTRY.meet(name).reference, REGISTRY.get(name)
     target = Target(backend, first_device(backend))
-    outcomes: dict[Case, Outcome] = {}
+    results: dict[Case, CaseResult] = {}
     ready: list[Ready[Case]] = []
     for op in all_ops().values():
         case = first_cases(op)[0]
@@ -82,10 +82,10 @@ def conformance(name: str) -> dict[Case, Outcome]:
             graph, inputs = case.make()
             claimed = ask(target, graph)
         except FusewireError as error:
-            outcomes[case] = Outcome("failed", str(error))
+            results[case] = CaseResult("failed", str(error))
             continue
         if claimed.refusals or not claimed.graph.nodes:
-            outcomes[case] = Outcome("refused")
+            results[case] = CaseResult("refused")
             continue
         ready.append(Ready(case, graph, claimed.graph, inputs, "native"))
     with ChildPool() as pool:
@@ -95,20 +95,20 @@ def conformance(name: str) -> dict[Case, Outcome]:
         ) -> list[list[HostValue]]:
             region = merge([item.legal for item in part])
             # A child compiles anew for each call: one, without the poisoned inputs.
-            outcome = first_contact(
+            result = first_contact(
                 reference, region, target.device, Config(), calls[0], LIMITS, pool=pool
             )
-            if isinstance(outcome, Refusal):
-                raise BY_CODE[outcome.code](outcome.reason, outcome.suggestion)
-            return [outcome.outputs]
+            if isinstance(result, Refusal):
+                raise BY_CODE[result.code](result.reason, result.suggestion)
+            return [result.outputs]
 
-        judge(name, ready, run, outcomes)
+        judge(name, ready, run, results)
     known = {gap.op for gap in backend.gaps}
     return {
-        case: Outcome("gap", outcome.reason)
-        if outcome.status == "failed" and case.op.name in known
-        else outcome
-        for case, outcome in outcomes.items()
+        case: CaseResult("gap", result.reason)
+        if result.status == "failed" and case.op.name in known
+        else result
+        for case, result in results.items()
     }
 
 
@@ -130,12 +130,12 @@ def measure(count: int, engines: Sequence[str], seed: int) -> dict[str, Any]:
     problems = attempt_problems(answers)
     ops: dict[str, dict[str, int]] = {}
     for name in engines:
-        outcomes = conformance(name)
-        ops[name] = dict(Counter(outcome.status for outcome in outcomes.values()))
+        results = conformance(name)
+        ops[name] = dict(Counter(result.status for result in results.values()))
         problems += [
-            f"{name}: {case.id}: {outcome.reason}"
-            for case, outcome in outcomes.items()
-            if outcome.status == "failed"
+            f"{name}: {case.id}: {result.reason}"
+            for case, result in results.items()
+            if result.status == "failed"
         ]
     seconds = starts(count, seed)
     return {

@@ -39,7 +39,7 @@ def test_op_that_loses_nan_fails_though_its_samples_are_right() -> None:
         "minimum": "proven",
     }
     assert all("with nan at" in problem and "of operand 0" in problem for problem in problems)
-    assert {case.dtype.name for case, x in rows["maximum"].outcomes.items() if x.reason} == {
+    assert {case.dtype.name for case, x in rows["maximum"].results.items() if x.reason} == {
         "float16",
         "float32",
         "float64",

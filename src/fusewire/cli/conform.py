@@ -169,7 +169,7 @@ def _described(row: OpReport) -> dict[str, Any]:
         "family": row.op.family,
         "status": row.status,
         "form": row.form,
-        "dtypes": len({case.dtypes for case in row.outcomes}),
+        "dtypes": len({case.dtypes for case in row.results}),
         "declared": row.dtypes(proven=False),
         "proven": row.dtypes(proven=True),
         "cases": row.counts,

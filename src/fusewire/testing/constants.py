@@ -23,7 +23,7 @@ from fusewire.ops.movement import concat, reshape
 from fusewire.ops.quantization import dequantize
 from fusewire.ops.sample import draw
 from fusewire.ops.table import get_op
-from fusewire.testing.suite import Outcome, run_cases
+from fusewire.testing.suite import CaseResult, run_cases
 
 SIZES = (0, 1, 1_000, 1_025, 100_000)
 
@@ -83,19 +83,19 @@ def constant_cases(dtypes: Sequence[DType] = ALL) -> Iterator[ConstantCase]:
 
 def constant_outcomes(
     backend: Backend, device: Device, found: Iterable[ConstantCase] | None = None
-) -> dict[ConstantCase, Outcome]:
+) -> dict[ConstantCase, CaseResult]:
     """Run uses of a constant without fallback; every use if none are given."""
     return run_cases(backend, device, constant_cases() if found is None else found)
 
 
 def constant_problems(
-    backend: Backend, device: Device, outcomes: Mapping[ConstantCase, Outcome]
+    backend: Backend, device: Device, results: Mapping[ConstantCase, CaseResult]
 ) -> list[str]:
     """Say which constants a backend loses; known gaps of the op that uses them are none."""
     gaps = {(x.op, x.dtype) for x in backend.gaps if x.device in (None, device.id)}
     return [
-        f"{backend.info.name} on the constant {case.id}: {outcome.reason}"
-        for case, outcome in outcomes.items()
-        if outcome.status == "failed"
+        f"{backend.info.name} on the constant {case.id}: {result.reason}"
+        for case, result in results.items()
+        if result.status == "failed"
         and gaps.isdisjoint(((case.reader, None), (case.reader, case.dtype.name)))
     ]

@@ -14,7 +14,7 @@ from fusewire.ir.graph import HostValue
 from fusewire.planning.claims import ask
 from fusewire.planning.target import Target
 from fusewire.testing.conformance import Case
-from fusewire.testing.suite import OpReport, Outcome, Ready, Status, judge, merge, reported
+from fusewire.testing.suite import CaseResult, OpReport, Ready, Status, judge, merge, reported
 
 
 def reports_with_fallback(
@@ -22,14 +22,14 @@ def reports_with_fallback(
 ) -> tuple[list[OpReport], list[str]]:
     """Run cases as programs of many cases each; also return failures that are not gaps."""
     name = backend.info.name
-    outcomes: dict[Case, Outcome] = {}
+    results: dict[Case, CaseResult] = {}
     ready: list[Ready[Case]] = []
     for case in found:
         graph, inputs = case.make()
         try:
             claimed = ask(Target(backend, device), graph)
         except FusewireError as error:
-            outcomes[case] = Outcome("failed", str(error))
+            results[case] = CaseResult("failed", str(error))
             continue
         status: Status = "expanded" if claimed.expanded else "native"
         status = status if claimed.takes_all() else "helped"
@@ -43,5 +43,5 @@ def reports_with_fallback(
             found = [program(*inputs) for inputs in calls]
         return [[got] if len(merged.outputs) == 1 else list(got) for got in found]
 
-    judge(name, ready, answers, outcomes)
-    return reported(backend, device, found, outcomes)
+    judge(name, ready, answers, results)
+    return reported(backend, device, found, results)

@@ -39,7 +39,7 @@ Status = Literal["native", "expanded", "helped", "refused", "gap", "failed"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseResult:
     """The result of a case.
 
     It passed natively, expanded or, with fallback, helped by another backend; it was refused; or it
@@ -95,38 +95,38 @@ def run_cases(
     config: Config = Config(),
     *,
     few: bool = False,
-) -> dict[Made, Outcome]:
+) -> dict[Made, CaseResult]:
     """Run cases without fallback; ``few`` of the poisoned rounds of each if the engine is slow."""
-    outcomes: dict[Made, Outcome] = {}
+    results: dict[Made, CaseResult] = {}
     ready: list[Ready[Made]] = []
     for case in found:
         try:
             graph, inputs = case.make()
             claimed = ask(Target(backend, device), graph)
         except FusewireError as error:
-            outcomes[case] = Outcome("failed", str(error))
+            results[case] = CaseResult("failed", str(error))
             continue
         if claimed.refusals:
             reason = next(iter(claimed.refusals.values())).reason
-            outcomes[case] = Outcome("refused", reason)
+            results[case] = CaseResult("refused", reason)
             continue
         if not claimed.graph.nodes:
             # The expansion returns an operand: no node is left for the engine to run.
-            outcomes[case] = Outcome("expanded")
+            results[case] = CaseResult("expanded")
             continue
         status: Status = "expanded" if claimed.expanded else "native"
         ready.append(Ready(case, graph, claimed.graph, inputs, status))
     engine = _Engine(backend, device, config)
-    judge(backend.info.name, ready, engine.answers, outcomes, few=few)
+    judge(backend.info.name, ready, engine.answers, results, few=few)
     for options, chosen in engine.configurations(ready):
-        found_here: dict[Made, Outcome] = {}
+        found_here: dict[Made, CaseResult] = {}
         configured = _Engine(backend, device, Config(options=options))
         judge(backend.info.name, chosen, configured.answers, found_here, few=few)
         said = ", ".join(f"{name}={value}" for name, value in options.items())
-        for case, outcome in found_here.items():
-            if not outcome.passed and outcomes[case].passed:
-                outcomes[case] = Outcome(outcome.status, f"with {said}: {outcome.reason}")
-    return outcomes
+        for case, result in found_here.items():
+            if not result.passed and results[case].passed:
+                results[case] = CaseResult(result.status, f"with {said}: {result.reason}")
+    return results
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def judge(
     name: str,
     ready: Sequence[Ready[Made]],
     run: Run[Made],
-    outcomes: dict[Made, Outcome],
+    results: dict[Made, CaseResult],
     *,
     few: bool = False,
 ) -> None:
@@ -189,7 +189,7 @@ def judge(
             found = _answers(name, run, part, rounds)
         except FusewireError as error:
             if len(part) == 1:
-                outcomes[part[0].case] = Outcome("failed", str(error))
+                results[part[0].case] = CaseResult("failed", str(error))
             else:
                 middle = len(part) // 2
                 stack += [part[middle:], part[:middle]]
@@ -201,7 +201,7 @@ def judge(
             for one, answer in zip(poisoned, more, strict=False):
                 problems += poison_problems(item.graph, one, answer)
             status: Status = "failed" if problems else item.status
-            outcomes[item.case] = Outcome(status, "; ".join(problems))
+            results[item.case] = CaseResult(status, "; ".join(problems))
 
 
 def _answers(
@@ -248,13 +248,13 @@ class OpReport:
     """
 
     op: Op[Any]
-    outcomes: Mapping[Case, Outcome] = field(repr=False)
+    results: Mapping[Case, CaseResult] = field(repr=False)
 
     def dtypes(self, *, proven: bool) -> list[str]:
         """List the dtypes that are declared, or those of which every sample passes."""
-        grouped: dict[str, list[Outcome]] = {}
-        for case, outcome in self.outcomes.items():
-            grouped.setdefault(case.dtypes, []).append(outcome)
+        grouped: dict[str, list[CaseResult]] = {}
+        for case, result in self.results.items():
+            grouped.setdefault(case.dtypes, []).append(result)
         if proven:
             return [name for name, all_ in grouped.items() if all(o.passed for o in all_)]
         return [name for name, all_ in grouped.items() if any(o.status != "refused" for o in all_)]
@@ -262,7 +262,7 @@ class OpReport:
     @property
     def counts(self) -> Counter[str]:
         """Count the cases by result."""
-        return Counter(outcome.status for outcome in self.outcomes.values())
+        return Counter(result.status for result in self.results.values())
 
     @property
     def status(self) -> str:
@@ -285,7 +285,7 @@ class OpReport:
     def reason(self) -> str:
         """The first reason why the op, or a sample of it, is not proven."""
         order = ("failed", "gap", "refused")
-        found = [o for kind in order for o in self.outcomes.values() if o.status == kind]
+        found = [x for kind in order for x in self.results.values() if x.status == kind]
         return found[0].reason if found else ""
 
 
@@ -297,24 +297,24 @@ def reports(
 
 
 def reported(
-    backend: Backend, device: Device, found: Sequence[Case], outcomes: Mapping[Case, Outcome]
+    backend: Backend, device: Device, found: Sequence[Case], results: Mapping[Case, CaseResult]
 ) -> tuple[list[OpReport], list[str]]:
     """Group results by op; also return problems: failures that are not gaps."""
     name, problems = backend.info.name, []
     gaps = [gap for gap in backend.gaps if gap.device in (None, device.id)]
-    grouped: dict[str, dict[Case, Outcome]] = {}
+    grouped: dict[str, dict[Case, CaseResult]] = {}
     for case in found:
-        outcome = outcomes[case]
-        if outcome.status == "failed":
+        result = results[case]
+        if result.status == "failed":
             gap = gap_of(gaps, case)
             if gap is None:
-                problems.append(f"{name} on {case.id}: {outcome.reason}")
+                problems.append(f"{name} on {case.id}: {result.reason}")
             else:
-                outcome = Outcome("gap", f"{gap.reason} ({gap.kind}) {outcome.reason}")
-        grouped.setdefault(case.op.name, {})[case] = outcome
+                result = CaseResult("gap", f"{gap.reason} ({gap.kind}) {result.reason}")
+        grouped.setdefault(case.op.name, {})[case] = result
     for gap in gaps:
         covered = [case for case in found if _is_about(gap, case)]
-        passes = all(outcomes[case].status != "failed" for case in covered)
+        passes = all(results[case].status != "failed" for case in covered)
         # A share of the cases may not include the one that fails.
         if passes and covered and len(covered) == _extent(gap):
             problems.append(f"{name} has a gap for {gap.op} that passes: delete it")
