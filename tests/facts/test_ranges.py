@@ -1,20 +1,25 @@
 """Ranges of what is computed hold everything that comes of the operands."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fusewire import ops
-from fusewire.dtypes import float32, int64
+from fusewire.dtypes import bool_, float32, int8, int32, int64
 from fusewire.facts.proof import Prover
-from fusewire.facts.ranges import ranges
+from fusewire.facts.ranges import ranges, whole_range
 from fusewire.ir.dims import symbol
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
+from fusewire.ops.declare import Trait
 from fusewire.ops.interpret import interpret
 from fusewire.ops.ranges import Range
+from fusewire.ops.table import all_ops, get_op
+from fusewire.testing.conformance import cases
 
+OPS = list(all_ops().values())
 ENDS = (-20, -3, -1, 0, 1, 2, 20)
 ARITHMETIC = (
     *("add", "subtract", "multiply", "minimum", "maximum"),
@@ -34,6 +39,38 @@ def test_range_has_all_that_comes_of_two_numbers(name: str) -> None:
         rows, columns = (slice(low + 20, high + 21) for low, high in (first, second))
         part = np.asarray(results)[rows, columns]
         assert Range(int(part.min()), int(part.max())).within(known.low, known.high)
+
+
+def _within(value: Value, array: Any) -> Range | None:
+    """Cover the numbers of an array of integers; None for others, and where there are none."""
+    if whole_range(value) is None or array.size == 0:
+        return None
+    return Range(int(array.min()), int(array.max()), bool(array.min() >= 0))
+
+
+@pytest.mark.parametrize(
+    "name", [op.name for op in OPS if op.value_range or op.is_(Trait.MOVEMENT)]
+)
+def test_range_has_all_that_an_op_makes_of_its_samples(name: str) -> None:
+    for case in cases([get_op(name)]):
+        if case.dtype not in (bool_, int8, int32, int64, float32):
+            continue
+        graph, inputs = case.make()
+        pairs = zip(graph.inputs, inputs, strict=True)
+        given = {value: found for value, x in pairs if (found := _within(value, x)) is not None}
+        known = ranges(graph, given=given)
+        for value, result in zip(graph.outputs, interpret(graph, inputs), strict=True):
+            made = _within(value, result)
+            if made is not None and value in known:
+                assert made.within(known[value].low, known[value].high), case.id
+
+
+def test_largest_of_a_window_without_elements_is_any_number() -> None:
+    x = Value(TensorType(int64, (1, 1, 2)), "x")
+    largest, _ = ops.max_pool_with_indices(ops.clip(x, 5, 9), window=(1,), padding=((2, 0),))
+    graph = Graph([x], [largest])
+    (found,) = interpret(graph, [np.full((1, 1, 2), 7)])
+    assert not Prover(graph).proves(largest, [(int(found.min()) + 1, 9)])
 
 
 def test_product_of_sizes_that_wraps_may_be_negative() -> None:

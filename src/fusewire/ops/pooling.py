@@ -262,6 +262,7 @@ max_unpool = FAMILY.declare(
     tolerance=EXACT,
     index_operands=("indices",),
     requires=(flat_places("indices"),),
+    value_range=ranges.among_zeros,
     samples=lambda: [
         sample(draw(1, 1, 2, 2), given([[[[5, 7], [13, 15]]]], "int64"), shape=(1, 1, 4, 4)),
         sample(draw(0, 2, 3), draw(0, 2, 3, dtype_="int64"), shape=(0, 2, 6)),

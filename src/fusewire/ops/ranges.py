@@ -151,6 +151,11 @@ def padded(node: Node, output: Value, known: Known) -> Range | None:
     return filled
 
 
+def among_zeros(node: Node, output: Value, known: Known) -> Range | None:
+    """Elements of the first operand, and 0 around or between them."""
+    return None if known[0] is None else known[0].join(Range(0, 0, True))
+
+
 def first_operand(node: Node, output: Value, known: Known) -> Range | None:
     """Elements of the first operand, in another order or another dtype."""
     return known[0]
@@ -176,9 +181,13 @@ def values_and_places(node: Node, output: Value, known: Known) -> Range | None:
 
 
 def pooled_and_places(node: Node, output: Value, known: Known) -> Range | None:
-    """The largest of windows, then their places; -1 where a window has nothing but padding."""
+    """The largest of windows, then their places.
+
+    Of a window that has nothing but padding these are the smallest number of the dtype, and -1.
+    """
     if output.index == 0:
-        return known[0]
+        has_padding = node.attrs["padding"] is not None or node.attrs["ceil"]
+        return None if has_padding else known[0]
     found = places(node, output, known)
     return None if found is None else Range(-1, found.high)
 
@@ -226,7 +235,9 @@ def written(node: Node, output: Value, known: Known) -> Range | None:
 def extremes(node: Node, output: Value, known: Known) -> Range | None:
     """Extremes over an axis; of nothing they are those of the dtype."""
     shape = node.operands[0].tensor.shape
-    return known[0] if known[0] and all(isinstance(d, int) and d > 0 for d in shape) else None
+    has_some = all(isinstance(dim, int) and dim > 0 for dim in shape)
+    # Without the element itself, the first has nothing before it.
+    return known[0] if has_some and not node.attrs.get("exclusive") else None
 
 
 def totals(node: Node, output: Value, known: Known) -> Range | None:
