@@ -141,7 +141,7 @@ def test_guards_on_one_array_are_asked_together(asked: list[str]) -> None:
     assert asked == ["wide", "narrow"]
 
 
-@pytest.mark.parametrize("count", [64, 65])
+@pytest.mark.parametrize("count", [2, 65])
 def test_both_ends_are_allowed_and_nothing_beyond(count: int, asked: list[str]) -> None:
     array = np.zeros(count, np.int64)
     for first, last, is_allowed in ((-2, 2, True), (-3, 0, False), (0, 3, False), (-3, 3, False)):

@@ -21,14 +21,13 @@ from fusewire.events import EVENTS
 from fusewire.host_memory import LARGE
 from fusewire.ir.dims import Dim, Symbol, evaluate
 from fusewire.ir.graph import Array
-from fusewire.ops.intervals import Rule, check_elements
+from fusewire.ops.intervals import Rule, check_elements, is_within
 from fusewire.plan.transfer import own_copy, to_host
 
 # One step from an array to the part of it that a node uses: its name and what it is given.
 ViewStep: TypeAlias = tuple[Any, ...]
 Sizes: TypeAlias = Mapping[Symbol, int]
 _ALLOWED = {"ordered": "in order", "finite": "finite"}
-_smallest, _largest = np.minimum.reduce, np.maximum.reduce
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +106,7 @@ class Checks:
         key = tuple([values[place].shape[axis] for place, axis in self._sources])
         tests = self._tests.get(key) or self._prepare(values, key)
         for place, low, high in tests[0]:
-            if not _is_within(to_host(values[place]), low, high):
+            if not is_within(to_host(values[place]), low, high):
                 self._check_each(values, key)
                 break
         if tests[1]:
@@ -193,8 +192,6 @@ class EntryChecks:
         return own
 
 
-# Arrays of at most so many elements are looked at as lists.
-_FEW = 64
 # The most sizes for which merged guards are kept.
 _KEPT = 256
 
@@ -225,16 +222,3 @@ def _part(bounds: tuple[Dim, Dim, int], sizes: Sizes) -> slice:
         # Only backwards, and before the first element: nothing.
         return slice(0, 0)
     return slice(start, None if limit < 0 else limit, bounds[2])
-
-
-def _is_within(array: Array, low: int, high: int) -> bool:
-    """Tell whether all elements, which are integers, are between two numbers, or are one of them.
-
-    A reduction runs through code that a large model evicts from the caches, which takes longer than
-    a list of few elements (benchmarks/results/tail.md).
-    """
-    if array.size <= _FEW:
-        # A subclass may have rows of its own: those of np.matrix stay two-dimensional.
-        elements = np.asarray(array).ravel().tolist()
-        return not elements or (min(elements) >= low and max(elements) <= high)
-    return bool(_smallest(array, None) >= low and _largest(array, None) <= high)
