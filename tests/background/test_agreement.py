@@ -32,7 +32,7 @@ def clock_of() -> Iterator[Clock]:
         clock = Clock()
         for module in ("duel", "measure"):
             patch.setattr(f"fusewire.choosing.{module}.time", clock)
-        patch.setattr("fusewire.choosing.measure.scheduled", lambda pid: Scheduled(0.0, 0.0))
+        patch.setattr("fusewire.choosing.measure.scheduled", lambda *given: Scheduled(0.0, 0.0))
         yield clock
 
 

@@ -160,7 +160,7 @@ def test_engine_is_timed_when_it_is_steady(monkeypatch: pytest.MonkeyPatch) -> N
     clock = Clock()
     engine = Waking(clock, 900e-6, 80e-6)
 
-    def scheduled(pid: int | None) -> Scheduled:
+    def scheduled(pid: int | None, but: int | None = None) -> Scheduled:
         """Show the other thread at work until the engine is warm."""
         is_awake = engine.calls >= 20 and clock.now <= engine.ends
         return Scheduled(clock.now if is_awake else 0.0, 0.0)

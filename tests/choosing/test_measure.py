@@ -2,13 +2,16 @@
 
 import json
 import math
+import os
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fusewire.choosing.measure import Comparison, Contender, Timing, compare, interval
+from fusewire.choosing.measure import Comparison, Contender, Timing, compare, interval, settle
 from fusewire.errors import StoreError
 
 FOUND = Comparison({"a": Timing((1.0, 2.0)), "b": Timing((3.0,))}, "a", ("b",), 0.1, 7)
@@ -57,6 +60,21 @@ def test_of_few_samples_the_interval_is_all_of_them(count: int) -> None:
 def test_one_sample_has_no_interval() -> None:
     assert Timing((3.0,)).interval == (None, None)
     assert Timing((3.0, 4.0)).interval == (3.0, 4.0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="Linux tells of threads")
+def test_process_with_many_threads_that_wait_is_idle() -> None:
+    """Reading what each thread took is work too, of the thread that reads."""
+    end = threading.Event()
+    threads = [threading.Thread(target=end.wait) for _ in range(150)]
+    for thread in threads:
+        thread.start()
+    try:
+        assert any(settle([os.getpid()]) for _ in range(20))
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()
 
 
 @pytest.fixture

@@ -97,11 +97,13 @@ class Scheduled(NamedTuple):
     waited: float
 
 
-def scheduled(pid: int | None) -> Scheduled:
-    """Sum over the threads of a process; zeros if unknown."""
+def scheduled(pid: int | None, but: int | None = None) -> Scheduled:
+    """Sum over the threads of a process, but one by its native id; zeros if unknown."""
     ran = waited = 0
     with contextlib.suppress(OSError):
         for listed in (_PROC / str(pid) / "task").glob("*/schedstat") if pid is not None else ():
+            if listed.parent.name == str(but):
+                continue
             try:
                 words = listed.read_text().split()
                 ran, waited = ran + int(words[0]), waited + int(words[1])
