@@ -20,10 +20,15 @@ smoke *ARGS:
 changed BASE="" *ARGS:
     tests=$(python -m tests.changed {{BASE}}) && { [ -z "$tests" ] || pytest $tests {{ARGS}}; }
 
+# Each process keeps to its half of the files, whose fixtures it has, until the other has nothing
+# left. Children in the thousands import the package: where Python is told to write no bytecode,
+# each would compile it.
+#
 # All tests; what fails runs again, and is named if it passes: a machine may be busy
 [no-exit-message]
 full *ARGS:
-    pytest --numprocesses 2 --reruns 1 -rR --durations 40 --durations-min 5 \
+    python -m compileall -q src tests benchmarks
+    pytest --numprocesses 2 --dist worksteal --reruns 1 -rR --durations 40 --durations-min 5 \
         --junitxml build/tests.xml {{ARGS}}
 
 # Where the time of the last full run went, or of another: a junit file, or what pytest printed

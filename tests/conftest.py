@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import sys
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fusewire.background import process
 from fusewire.store.disk import Store
 
 if TYPE_CHECKING:
@@ -35,6 +37,28 @@ os.environ["FUSEWIRE_CACHE"] = "off"
 # Nor is the user's own key; children of this process see this one.
 _CONFIG = tempfile.TemporaryDirectory(prefix="fusewire-config-")
 os.environ["FUSEWIRE_CONFIG"] = _CONFIG.name
+# Nor do comparisons of another process of tests, which would be waited for.
+_RUNTIME = tempfile.TemporaryDirectory(prefix="fusewire-runtime-")
+os.environ["XDG_RUNTIME_DIR"] = _RUNTIME.name
+
+# The file whose tests are running.
+_FILE: list[Path] = []
+
+
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Leave to the collector what tests of one file make: all of torch and jax takes it seconds."""
+    if [item.path] != _FILE:
+        _FILE[:] = [item.path]
+        gc.collect()
+        gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def priority(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have comparers take their share of the cores, which tests fill; returns their priority."""
+    own = process.PRIORITY
+    monkeypatch.setattr(process, "PRIORITY", "normal")
+    return own
 
 
 @pytest.fixture(autouse=True)

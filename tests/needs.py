@@ -59,6 +59,7 @@ _REFERENCE = re.compile(r'"(tests(?:\.\w+)+):')
 _NOT_INSTALLED = re.compile(r"(?:needs the package|No module named) '?(\w+)")
 
 
+@functools.cache
 def marks_of(file: Path) -> frozenset[str]:
     """List what the tests of a file need, as far as imports tell."""
     names = imported_names(file)

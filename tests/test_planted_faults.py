@@ -73,7 +73,7 @@ FAULTS = {
 def test_planted_fault_turns_the_suite_red(name: str, tmp_path: Path) -> None:
     fault = FAULTS[name]
     for part in ("src", "tests"):
-        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / part, tmp_path / part)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     file = tmp_path / fault.file
     text = file.read_text(encoding="utf-8")

@@ -17,7 +17,6 @@ def own_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare few engines, at the priority of everybody else: tests fill all cores."""
+    """Compare few engines."""
     names = ["onnxruntime", "reference"]
     monkeypatch.setattr(REGISTRY.backends, "names", lambda: names)
-    monkeypatch.setattr("fusewire.background.process.PRIORITY", "normal")

@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import fusewire as fw
+from fusewire.background import process
 from fusewire.background.job import ComparisonJob, FileSource
 from fusewire.errors import NotRecalledError
 from fusewire.ir.graph import Graph
@@ -235,7 +236,10 @@ def test_nothing_is_left_of_a_process_that_ends(way: str) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="Linux has this policy")
-def test_comparer_and_its_children_take_the_time_that_is_left() -> None:
+def test_comparer_and_its_children_take_the_time_that_is_left(
+    priority: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "PRIORITY", priority)
     program = fw.compile(waves, budget_seconds=30.0)
     program(X)
     supervisor = comparer()

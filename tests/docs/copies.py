@@ -11,10 +11,12 @@ PARTS = ("src", "tests", "docs", "benchmarks")
 
 
 def copied(folder: Path) -> Path:
-    """Copy what tests, tools and documents need."""
-    ignored = shutil.ignore_patterns("__pycache__", ".cache")
+    """Copy what tests, tools and documents need, and what Python and mypy know of files."""
+    ignored = shutil.ignore_patterns(".cache")
     for part in PARTS:
         shutil.copytree(ROOT / part, folder / part, ignore=ignored)
+    if (ROOT / ".mypy_cache").is_dir():
+        shutil.copytree(ROOT / ".mypy_cache", folder / ".mypy_cache")
     for file in (
         "pyproject.toml",
         "README.md",

@@ -9,6 +9,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def own_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for no comparison of others on this machine, and compare at their priority."""
+    """Wait for no comparison of others on this machine."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr("fusewire.background.process.PRIORITY", "normal")

@@ -462,7 +462,7 @@ def _sparse() -> nn.Module:
 @pytest.mark.parametrize("make", [_scripted, _traced_by_dynamo, _lazy, _sparse])
 def test_modules_like_no_others_answer_themselves(make: Callable[[], Any]) -> None:
     net, x = make(), torch.randn(2, 4)
-    with fw.compile(net) as program:
+    with fw.compile(net, budget_seconds=1.0) as program:
         found = program(x)
         assert close(found, net(x))
         assert program.wait(60)
