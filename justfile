@@ -20,14 +20,16 @@ smoke *ARGS:
 changed BASE="" *ARGS:
     tests=$(python -m tests.changed {{BASE}}) && { [ -z "$tests" ] || pytest $tests {{ARGS}}; }
 
+# Where Python is told to write no bytecode, thousands of children would each compile the package.
+_bytecode:
+    @python -m compileall -q src tests benchmarks
+
 # Each process keeps to its half of the files, whose fixtures it has, until the other has nothing
-# left. Children in the thousands import the package: where Python is told to write no bytecode,
-# each would compile it.
+# left.
 #
 # All tests; what fails runs again, and is named if it passes: a machine may be busy
 [no-exit-message]
-full *ARGS:
-    python -m compileall -q src tests benchmarks
+full *ARGS: _bytecode
     pytest --numprocesses 2 --dist worksteal --reruns 1 -rR --durations 40 --durations-min 5 \
         --junitxml build/tests.xml {{ARGS}}
 
@@ -53,9 +55,9 @@ types:
     mypy --platform win32 --cache-dir .mypy_cache/win32 src examples docs
 
 # The code's size and structure
-house:
+house: _bytecode
     python benchmarks/house.py
 
 # The documentation as a site, in build/site
-docs:
+docs: _bytecode
     python -m sphinx -q -W --keep-going -c docs . build/site

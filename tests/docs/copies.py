@@ -11,12 +11,10 @@ PARTS = ("src", "tests", "docs", "benchmarks")
 
 
 def copied(folder: Path) -> Path:
-    """Copy what tests, tools and documents need, and what Python and mypy know of files."""
+    """Copy what tests, tools and documents need, with the bytecode of all that stays as it is."""
     ignored = shutil.ignore_patterns(".cache")
     for part in PARTS:
         shutil.copytree(ROOT / part, folder / part, ignore=ignored)
-    if (ROOT / ".mypy_cache").is_dir():
-        shutil.copytree(ROOT / ".mypy_cache", folder / ".mypy_cache")
     for file in (
         "pyproject.toml",
         "README.md",
