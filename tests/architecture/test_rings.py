@@ -138,18 +138,20 @@ def test_tests_with_clocks_are_marked(file: str, test: str) -> None:
     assert test in timing_functions(TESTS / file)
 
 
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_that_fails_names_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needs, "_absent", lambda: frozenset({"wgpu"}))
-    error = RuntimeError("webgpu did not start")
-    error.__cause__ = ModuleNotFoundError("No module named 'wgpu'")
-    assert needs.missing(error) == "wgpu"
-    # Of what is installed, it is a failure.
-    said = "openvino needs the package openvino, which is not installed."
-    assert needs.missing(RuntimeError(said)) is None
-    assert needs.missing(RuntimeError("wrong")) is None
+    error = RuntimeError("cannot be collected")
+    error.__cause__ = ModuleNotFoundError("No module named 'wgpu.utils'", name="wgpu.utils")
+    assert needs.missing_import(error) == "wgpu"
+    # Of what is installed, it is a failure, and so is one that only says what is missing.
+    assert needs.missing_import(ModuleNotFoundError("No module", name="openvino")) is None
+    assert needs.missing_import(RuntimeError("No module named 'wgpu'")) is None
 
 
 NAMING = """
+from tests.flaky import FlakyBackend
+from fusewire.backends.webgpu.engine import WebGpuBackend
+
 ENGINE = "openvino"
 
 @pytest.fixture
@@ -158,36 +160,56 @@ def engine():
 
 def test_by_a_fixture(engine): ...
 def test_by_itself(): return "webgpu:0"
-def test_by_nothing(): return "openvinos.xla"
+def test_by_a_list(): return "reference,xla"
+def test_by_code(): return "fw.compile(f, backends='xla')"
+def test_by_a_command(): return "fusewire run model.onnx --backend xla"
+def test_by_an_import():
+    import torch
+def test_by_an_import_of_the_file(): return WebGpuBackend
+def test_by_prose(): return "xla is listed twice"
+def test_by_another_file(): return FlakyBackend
+@pytest.mark.parametrize("engine", ["xla", "reference"])
+def test_by_parameters(engine): ...
 """
 
 
 @pytest.mark.parametrize(
-    ("test", "marks", "parameters", "package"),
+    ("test", "parameters", "marks"),
     [
-        ("test_by_a_fixture", (), "", "openvino"),
-        ("test_by_itself", (), "", "wgpu"),
-        ("test_by_nothing", ("slow", "children"), "", None),
-        ("test_by_nothing", ("webgpu",), "", "wgpu"),
-        ("test_by_nothing", (), "int8-openvino-3", "openvino"),
-        ("test_by_nothing", ("xla",), "xla", None),
+        ("test_by_itself", "", {"webgpu"}),
+        ("test_by_a_list", "", {"xla"}),
+        ("test_by_code", "", {"xla"}),
+        ("test_by_a_command", "", {"xla"}),
+        ("test_by_an_import", "", {"torch"}),
+        ("test_by_an_import_of_the_file", "", {"webgpu"}),
+        ("test_by_prose", "", set()),
+        ("test_by_another_file", "", set()),
+        ("test_by_parameters", "reference", set()),
+        ("test_by_parameters", "int8-inductor-3", {"torch"}),
     ],
 )
-def test_missing_package_that_a_test_names_is_known(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    test: str,
-    marks: tuple[str, ...],
-    parameters: str,
-    package: str | None,
+def test_needs_follow_from_the_code_of_a_test(
+    tmp_path: Path, test: str, parameters: str, marks: set[str]
 ) -> None:
     file = tmp_path / "test_naming.py"
     file.write_text(NAMING)
-    monkeypatch.setattr(needs, "_absent", lambda: frozenset({"openvino", "wgpu"}))
-    assert needs.missing_for(file, test, marks, parameters) == package
-    # Where all is installed, a failure is a failure.
-    monkeypatch.setattr(needs, "_absent", frozenset)
-    assert needs.missing_for(file, test, marks, parameters) is None
+    assert needs.needs_of(file, [test], parameters) == marks
+
+
+def test_needs_of_a_fixture_are_those_of_its_tests(tmp_path: Path) -> None:
+    file = tmp_path / "test_naming.py"
+    file.write_text(NAMING)
+    assert needs.needs_of(file, ["test_by_a_fixture", "engine"]) == {"openvino"}
+
+
+def test_needs_of_code_are_its_imports_and_engines() -> None:
+    assert needs.marks_of_code("import jax\n\n  webgpu:0  3 ms") == {"xla", "webgpu"}
+
+
+def test_marks_stand_for_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needs, "_absent", lambda: frozenset({"wgpu"}))
+    assert needs.missing_of(["xla", "webgpu", "slow"]) == "wgpu"
+    assert needs.missing_of(["xla", "slow"]) is None
 
 
 def test_every_mark_is_registered(pytestconfig: pytest.Config) -> None:

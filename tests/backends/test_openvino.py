@@ -28,6 +28,7 @@ from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import cases, sliced
 from fusewire.testing.suite import is_tensor_op, reports
 
+pytest.importorskip("openvino")
 NAME = "openvino"
 CPU = first_device(REGISTRY.backends.get(NAME))
 

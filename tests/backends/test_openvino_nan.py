@@ -21,6 +21,7 @@ from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import cases, value_problems
 from fusewire.testing.suite import merge
 
+pytest.importorskip("openvino")
 NAME = "openvino"
 BACKEND = REGISTRY.backends.get(NAME)
 CPU = first_device(BACKEND)

@@ -4,16 +4,24 @@ import os
 import shlex
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.docs import blocks
+from tests.needs import marks_of_code
 from tests.own_ops import install
 
 PROJECT = Path(__file__).parents[2]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+
+
+def marked(page: Path) -> Any:
+    """Give a page as a parameter, with marks for what its blocks need."""
+    code = "\n".join(block.code for block in blocks.runnable(page.read_text(encoding="utf-8")))
+    marks = [getattr(pytest.mark, name) for name in sorted(marks_of_code(code))]
+    return pytest.param(page, marks=marks, id=page.relative_to(PROJECT).as_posix())
 
 
 def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -44,10 +52,8 @@ def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(PROJECT).as_posix())
+@pytest.mark.parametrize("page", [*map(marked, PAGES)])
 def test_blocks_of_the_page_run(page: Path, tmp_path: Path) -> None:
-    if page.name == "batch.md" and find_spec("ray") is None:
-        pytest.skip('Ray is not installed: pip install ".[ray]"')
     done = run_page(page, tmp_path)
     assert done.returncode == 0, done.stdout
 

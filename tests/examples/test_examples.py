@@ -5,8 +5,11 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.needs import marks_of_code
 
 # Models of PyPI, which not everybody downloads: about 100 MB each.
 MODELS = {
@@ -16,12 +19,18 @@ MODELS = {
 SCRIPTS = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
 
+def marked(script: Path) -> Any:
+    """Give a script as a parameter, with marks for what it needs."""
+    marks = [getattr(pytest.mark, name) for name in sorted(marks_of_code(script.read_text()))]
+    return pytest.param(script, marks=marks, id=script.name)
+
+
 def test_there_are_scripts() -> None:
     assert len(SCRIPTS) >= 6
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+@pytest.mark.parametrize("script", [*map(marked, SCRIPTS)])
 def test_the_script_runs(script: Path, tmp_path: Path) -> None:
     for package in MODELS.get(script.name, ()):
         if find_spec(package) is None:
