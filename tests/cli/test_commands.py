@@ -67,6 +67,7 @@ def test_command_prints_a_table_and_json(
     assert json.loads(_run(*words, "--json"))
 
 
+@pytest.mark.triton
 def test_compile_writes_a_plan_where_no_node_has_a_kernel(tmp_path: Path) -> None:
     model, folder = tmp_path / "model.onnx", tmp_path / "made" / "here"
     fw.save_onnx(fw.trace(np.linalg.det, fw.Spec((3, 3), "float32")), model)
@@ -77,6 +78,7 @@ def test_compile_writes_a_plan_where_no_node_has_a_kernel(tmp_path: Path) -> Non
     assert not json.loads((folder / "plan.json").read_text())["is_whole"]
 
 
+@pytest.mark.triton
 @pytest.mark.parametrize("name", ["file/out", "plan"])
 def test_compile_says_that_a_folder_cannot_be_written(tmp_path: Path, name: str) -> None:
     model = tmp_path / "model.onnx"
