@@ -19,7 +19,7 @@ def comparers() -> list[int]:
 
 def comparer() -> int:
     """Wait for the comparer, and return its id."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while not (found := comparers()):
         assert time.monotonic() < end
         time.sleep(0.01)

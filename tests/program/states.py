@@ -46,7 +46,7 @@ WORDS = {
 }
 STATES = tuple(WORDS)
 # Nothing here takes long, but on cores that are busy.
-PATIENCE = 60.0
+PATIENCE = 180.0
 # Engines run in the process that asks them.
 ISOLATE = "never"
 SLOW = {"slow": "tests.toy:slow"}

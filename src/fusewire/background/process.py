@@ -20,6 +20,7 @@ from typing import IO, final
 
 from fusewire.errors import IsolationError
 from fusewire.process.confinement import inherited
+from fusewire.process.forks import without_forks
 from fusewire.process.frames import Frame, Incoming, Outgoing
 from fusewire.process.lifeline import HAS_LIFELINES, tie
 from fusewire.process.pipes import open_pipe
@@ -124,4 +125,6 @@ class ComparerProcess:
 
 
 def _temporary_file() -> IO[bytes]:
-    return tempfile.TemporaryFile()
+    # The first file of a process is made under a lock, which a forked one would wait for.
+    with without_forks():
+        return tempfile.TemporaryFile()

@@ -28,6 +28,7 @@ from fusewire.errors import (
     IsolationError,
 )
 from fusewire.process.confinement import Confinement
+from fusewire.process.forks import without_forks
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import KINDS, Phase, failure
 from fusewire.process.lifeline import HAS_LIFELINES, tie
@@ -118,7 +119,9 @@ class Child:
     def _start(
         self, reference: str, module: str, shared: Sequence[int], confinement: Confinement
     ) -> None:
-        scratch = tempfile.mkdtemp(prefix="fusewire-")
+        # The first folder of a process is made under a lock, which a forked one would wait for.
+        with without_forks():
+            scratch = tempfile.mkdtemp(prefix="fusewire-")
         self._ours.callback(_remove, scratch, os.getpid())
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ends:
             requests, asked = open_pipe(theirs, ends)

@@ -7,6 +7,10 @@ stays half imported there, and whoever imports it waits for a thread that does n
 from __future__ import annotations
 
 import contextlib
+
+# Hooks before a fork run in the opposite order of imports. Were logging imported later, a fork
+# would hold its lock and wait for a thread that has ours, which may wait for logging.
+import logging as _  # noqa: F401
 import os
 import threading
 from collections.abc import Callable, Iterator
