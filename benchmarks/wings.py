@@ -26,8 +26,10 @@ from tests.architecture.source import PACKAGE, is_within  # noqa: E402
 from tests.architecture.test_wings import WINGS  # noqa: E402
 from tests.needs import imported_names  # noqa: E402
 
-# Tests about all of the package, wings among them.
-WHOLE = ("tests/architecture/test_public_names.py", "tests/architecture/test_wings.py")
+# Tests about all of the package or of the tests, wings among them.
+WHOLE = tuple(
+    f"tests/architecture/test_{x}.py" for x in ("libraries", "public_names", "rings", "wings")
+)
 
 
 def without(wing: str, folder: Path) -> None:
