@@ -8,7 +8,9 @@ import importlib
 import os
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +33,18 @@ with contextlib.suppress(ImportError):
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
+    """Say what else tests fail of: entry points are read as they were when this was installed."""
+    project = Path(__file__).parents[1] / "pyproject.toml"
+    groups = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"]
+    for group, named in groups.items():
+        installed = {(point.name, point.value) for point in entry_points(group=group)}
+        if exitstatus and not named.items() <= installed:
+            said = f"Not all of {group} in pyproject.toml is installed: run .ci/setup"
+            terminalreporter.write_line(said, red=True)
+
 
 # What an earlier run left behind decides nothing; tests of the store bring a folder of their own.
 os.environ["FUSEWIRE_CACHE"] = "off"

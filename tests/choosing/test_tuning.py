@@ -309,7 +309,7 @@ def test_each_kernel_is_cut_as_it_is_told() -> None:
 def test_bench_shows_what_was_tuned(store: Store, timed: list[str], tmp_path: Path) -> None:
     model = tmp_path / "model.onnx"
     fw.save_onnx(fw.trace(layer, X), model)
-    asked = ["bench", str(model), "--backends", "webgpu", "--level", "3", "--budget", "60"]
+    asked = ["bench", str(model), "--backends", "webgpu", "--level", "3", "--budget", "300"]
     found = CliRunner().invoke(main, [*asked, "--json"])
     assert found.exit_code == 0, found.output
     report = json.loads(found.stdout)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fusewire.choosing import mixing, tune
 from fusewire.choosing.accuracy import AccuracyJudge, most_judged
 from fusewire.choosing.baseline import Baseline, is_usable
 from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
@@ -26,7 +25,7 @@ from fusewire.choosing.race import (
     RaceResult,
     worth,
 )
-from fusewire.choosing.searching import Improve, SearchSetup
+from fusewire.choosing.searching import SearchSetup, improved
 from fusewire.contract.backend import Config, Fact
 from fusewire.contract.model_file import ModelFile
 from fusewire.contract.timing import take_times
@@ -73,8 +72,6 @@ _AHEAD = 0.2
 _WHOLE = 0.5
 # A candidate that is doubtful on so many different inputs is not judged on more of them.
 _DOUBTS = 3
-# The searches after a race, in order.
-_SEARCHES: tuple[Improve, ...] = (mixing.improve, tune.improve)
 # The most candidates besides the winner that meet what serves, if they may be as fast.
 _MOST_RIVALS = 2
 
@@ -425,9 +422,7 @@ def _race_engines(
     race = _new_race(question, runner, judge, findings, budget, has_reference)
     setup = _setup(question, runner, findings, budget)
     try:
-        result = race.run(question.candidates())
-        for improve in _SEARCHES:
-            result = improve(setup, race, result)
+        result = improved(setup, race, race.run(question.candidates()))
         for name in (result.chosen.name, result.opened):
             if name in result.trials:
                 findings.keep_artifact(result.trials[name])

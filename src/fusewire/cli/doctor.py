@@ -8,7 +8,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
@@ -175,11 +175,22 @@ def _orphans() -> dict[str, Any]:
 
 def _outside() -> dict[str, Any]:
     """List installed packages that declare ops; one that cannot be imported has none."""
+    return _importable(OUTSIDE.packages, OUTSIDE.problem)
+
+
+def _searches() -> dict[str, Any]:
+    """List the searches after a race; one that cannot be imported is left out."""
+    return _importable(REGISTRY.searches.names, REGISTRY.searches.problem)
+
+
+def _importable(
+    names: Callable[[], Iterable[str]], problem: Callable[[str], str | None]
+) -> dict[str, Any]:
     try:
-        problems = {name: OUTSIDE.problem(name) for name in OUTSIDE.packages()}
+        problems = {name: problem(name) for name in names()}
     except RegistryError as error:
         return _row({}, str(error))
-    found = {name: "installed" for name, problem in problems.items() if problem is None}
+    found = {name: "installed" for name, said in problems.items() if said is None}
     return _row(found, " ".join(filter(None, problems.values())))
 
 
@@ -194,4 +205,5 @@ CHECKS: dict[str, Callable[[], dict[str, Any]]] = {
     "frontends": _frontends,
     "extensions": _orphans,
     "ops of packages": _outside,
+    "searches": _searches,
 }

@@ -1,4 +1,4 @@
-"""The registry of a process: backends, their extensions, and frontends, found by entry point."""
+"""The registry of a process: backends, extensions, frontends, searches, found by entry point."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from importlib import import_module
+from types import FunctionType
 from typing import TYPE_CHECKING, Self
 
 from fusewire.contract.backend import Backend, Device, Offer, Unavailable
@@ -53,6 +54,7 @@ class Registry:
         self.backends: Plugins[Backend] = Plugins("fusewire.backends", Backend)  # type: ignore[type-abstract]
         self.frontends: Plugins[Frontend] = Plugins("fusewire.frontends", Frontend)  # type: ignore[type-abstract]
         self.extensions: Plugins[Extension] = Plugins(GROUP, Extension)  # type: ignore[type-abstract]
+        self.searches: Plugins[FunctionType] = Plugins("fusewire.searches", FunctionType)
         self._default: str | None = None
         self._met: dict[str, Met] = {}
         # What the last probe found, which is asked again unless it is one of the above or below.

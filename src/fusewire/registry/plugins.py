@@ -39,7 +39,10 @@ class Plugin:
 
 
 class Plugins(Generic[Kind]):
-    """The plugins of one entry-point group; each is created once and shared."""
+    """The plugins of one entry-point group; each is created once and shared.
+
+    An entry point names one of their kind, as a function is, or what returns one, as a class does.
+    """
 
     def __init__(self, group: str, kind: type[Kind], found: Iterable[EntryPoint] | None = None):
         self._group = group
@@ -140,7 +143,7 @@ class Plugins(Generic[Kind]):
     def _load(self, point: EntryPoint) -> Kind:
         said = f"{point.name!r} ({point.value})"
         try:
-            made = guarded(point.name, "import", "", lambda: point.load()())
+            made = guarded(point.name, "import", "", self._created, point)
             info = guarded(point.name, "import", "", _info, made)
         except EngineError as error:
             if isinstance(cause := error.__cause__, ImportError):
@@ -164,6 +167,10 @@ class Plugins(Generic[Kind]):
         if info is not None and info.api[0] != API[0]:
             raise RegistryError(_other_contract(point.name, info.api))
         return made
+
+    def _created(self, point: EntryPoint) -> object:
+        loaded = point.load()
+        return loaded if isinstance(loaded, self._kind) else loaded()
 
 
 def _import_advice(point: EntryPoint) -> str:
