@@ -124,7 +124,7 @@ def child(name: str, model: str, path: Path, is_cold: bool) -> dict[str, Any]:
     start = time.perf_counter()
     artifact = backend.compile(claimed.graph, device, Config()) if is_cold else read(path)
     executable = backend.load(artifact, device, weights_of(artifact, held))
-    for value in executable.run(given).wait():
+    for value in executable.run(given):
         if isinstance(value, Buffer):
             value.read()
     seconds = time.perf_counter() - start

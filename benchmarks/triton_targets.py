@@ -177,7 +177,7 @@ def run_zoo(bench: Bench) -> Rows:
             continue
         program = bench.backend.lower(said.graph, LARGE)
         start = time.perf_counter()
-        got = build(bench.backend, said.graph, bench.home.device, LARGE).run(given).wait()
+        got = build(bench.backend, said.graph, bench.home.device, LARGE).run(given)
         seconds = time.perf_counter() - start
         verdict = Oracle(graph, given).judge(list(got))
         if verdict.status != "right":

@@ -34,6 +34,7 @@ from fusewire.contract.region import build, first_device
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.graph import Array, Graph
 from fusewire.numerics.scale import bindings_of
+from fusewire.process.guard import waited
 from fusewire.show.why import Tried
 
 sys.path.insert(0, str(Path(__file__).parent / "zoo"))
@@ -63,9 +64,9 @@ class Contender:
         spans, kernels = [], []
         for _ in range(self._count):
             start = time.perf_counter()
-            self._plain.run(inputs).wait()
+            waited(self._plain.run(inputs))
             spans.append(time.perf_counter() - start)
-            self._clocked.run(inputs).wait()
+            waited(self._clocked.run(inputs))
             kernels.append(sum(self._clocked.kernel_seconds))
         if counts:
             self.calls.append(median(spans))

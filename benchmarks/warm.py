@@ -165,7 +165,7 @@ def run_artifact(engine: str, model: Path, folder: Path, given: Given) -> list[A
     blobs = (np.fromfile(path, np.uint8) for path in sorted(folder.glob("blob*")))
     artifact = read_record(json.loads((folder / "row").read_text()), blobs, Artifact)
     backend = getattr(import_module(module), name)()
-    return list(backend.load(artifact, Device("cpu", ""), {}).run([*given.values()]).wait())
+    return list(backend.load(artifact, Device("cpu", ""), {}).run([*given.values()]))
 
 
 Save = Callable[[Path, Path], None]

@@ -32,6 +32,7 @@ from fusewire.ir.graph import Array, Graph
 from fusewire.kernel.lower.region import lower
 from fusewire.kernel.lower.table import refusal
 from fusewire.kernel.program import ProgramWriter
+from fusewire.process.guard import waited
 
 BACKEND = WebGpuBackend()
 DEVICE = first_device(BACKEND)
@@ -66,7 +67,7 @@ def medians(ways: Sequence[Executable], inputs: Sequence[Array], rounds: int) ->
     found: list[list[float]] = [[] for _ in ways]
     for number in range(rounds + 1):
         for way, spans in zip(ways, found, strict=True):
-            span = timed(lambda way=way: way.run(held).wait())  # type: ignore[misc] # bound at once
+            span = timed(lambda way=way: waited(way.run(held)))  # type: ignore[misc] # bound at once
             if number:
                 spans.append(span)
     return [float(np.median(spans)) for spans in found]

@@ -257,7 +257,7 @@ def engine_of(name: str, bench: Bench) -> Run | None:
 
     def run(inputs: Sequence[HostValue]) -> list[HostValue]:
         given = [np.array(x, order="C") if isinstance(x, np.ndarray) else x for x in inputs]
-        return [to_host(x) for x in executable.run(given).wait()]
+        return [to_host(x) for x in executable.run(given)]
 
     return run
 

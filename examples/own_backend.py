@@ -21,10 +21,9 @@ from fusewire.backend import (
     BackendInfo,
     Config,
     Device,
-    Done,
-    Event,
     Exchange,
     Executable,
+    Into,
     Offer,
     Refusal,
     claim_by_table,
@@ -73,7 +72,7 @@ class BlocksExecutable(Executable):
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
-    def run(self, inputs: Sequence[Any]) -> Event:
+    def run(self, inputs: Sequence[Any], into: Into = ()) -> list[Any]:
         """Run all steps on one block after the other."""
         graph = self._graph
         values = {v: v.constant.array for v in graph.constants if v.constant is not None}
@@ -95,14 +94,14 @@ class BlocksExecutable(Executable):
                         scratch[out] = np.empty(BLOCK, out.tensor.dtype.numpy)
                     held[out] = scratch[out][: part.stop - part.start]
                 TABLE[node.op](*(held[v] for v in node.operands), out=held[out])
-        return Done([results[v].reshape(shape) for v in graph.outputs])
+        return [results[v].reshape(shape) for v in graph.outputs]
 
 
 @final
 class BlocksBackend(Backend):
     """Runs elementwise regions in blocks."""
 
-    info = BackendInfo("blocks", "1.0", "NumPy in blocks.", "an example", api=(2, 0))
+    info = BackendInfo("blocks", "1.0", "NumPy in blocks.", "an example", api=(3, 0))
     gaps = ()
     exchange = Exchange()
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fusewire.backends.reference.engine import ReferenceBackend
-from fusewire.contract.backend import Event, Executable, Held
+from fusewire.contract.backend import Executable, Held, Into
 from fusewire.host_memory import aligned_copy
 from fusewire.plan import transfer
 from fusewire.store.files import Folder, Found
@@ -30,10 +30,10 @@ class CountedExecutable(Executable):
     def is_reentrant(self) -> bool:
         return self._inner.is_reentrant
 
-    def run(self, inputs: Sequence[Held]) -> Event:
-        event = self._inner.run(inputs)
-        self._counts.made(event.wait())
-        return event
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
+        outputs = self._inner.run(inputs, into)
+        self._counts.made(outputs)
+        return outputs
 
     def close(self) -> None:
         self._counts.closes += 1

@@ -24,12 +24,11 @@ from fusewire.contract.backend import (
     BackendInfo,
     Config,
     Device,
-    Done,
-    Event,
     Exchange,
     Executable,
     Gap,
     Held,
+    Into,
     Offer,
     Refusal,
     Unavailable,
@@ -42,6 +41,7 @@ from fusewire.ir.graph import Array, Graph
 from fusewire.ir.types import TensorType
 
 KINDS = ("plain", "sized", "single", "device", "split")
+ON_DEVICE = ("single", "device")
 
 
 class Trouble:
@@ -129,24 +129,11 @@ class FlakyBuffer(Buffer):
     def write(self, array: Array, offset: int = 0) -> None:
         raise AssertionError("nobody writes")
 
+    def wait(self) -> None:
+        TROUBLE.meet("wait")
+
     def value(self) -> Array:
         return self._array
-
-
-@final
-class FlakyEvent(Event):
-    """A run whose end may fail."""
-
-    def __init__(self, outputs: list[Held]) -> None:
-        self._outputs = outputs
-
-    @property
-    def outputs(self) -> list[Held]:
-        return self._outputs
-
-    def wait(self) -> list[Held]:
-        TROUBLE.meet("wait")
-        return self._outputs
 
 
 @final
@@ -165,19 +152,19 @@ class FlakyExecutable(Executable):
     def is_reentrant(self) -> bool:
         return self._kind != "single"
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         assert self._is_open, "it ran after it was closed"
         with TROUBLE.turn():
             arrays = [x.value() if isinstance(x, FlakyBuffer) else x for x in inputs]
             TROUBLE.meet("run")
             try:
-                outputs = self._inner.run(arrays).wait()
+                outputs = self._inner.run(arrays)
             except CheckError as error:
                 # As an engine says it, in words of its own.
                 raise RuntimeError("flaky says: bad index") from error
-        if self._kind == "device":
+        if self._kind in ON_DEVICE:
             outputs = [FlakyBuffer(x) if isinstance(x, np.ndarray) else x for x in outputs]
-        return FlakyEvent(outputs) if self._kind in ("device", "single") else Done(outputs)
+        return outputs
 
     def close(self) -> None:
         self._is_open = False
@@ -203,7 +190,7 @@ class FlakyBackend(Backend):
 
     @property
     def exchange(self) -> Exchange:
-        return Exchange("flaky:0" if self._kind == "device" else "host")
+        return Exchange("flaky:0" if self._kind in ON_DEVICE else "host")
 
     def probe(self) -> list[Device | Unavailable]:
         return [Device("cpu", "flaky")]

@@ -17,12 +17,11 @@ from fusewire.contract.backend import (
     BackendInfo,
     Config,
     Device,
-    Done,
-    Event,
     Exchange,
     Executable,
     Gap,
     Held,
+    Into,
     Offer,
     Refusal,
     Unavailable,
@@ -44,27 +43,18 @@ class HalfwayExecutable(Executable):
     def is_reentrant(self) -> bool:
         return True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
-        return self._inner.run(inputs)
-
-    def run_into(self, inputs: Sequence[Held], outputs: Sequence[Held]) -> Event:
-        return self._written(self._inner.compute(inputs), outputs)
-
-    def run_updating(self, inputs: Sequence[Held], updates: Sequence[tuple[int, int]]) -> Event:
-        results = self._inner.compute(inputs)
-        places: list[Held] = [None] * len(results)
-        for output, place in updates:
-            places[output] = inputs[place]
-        return self._written(results, places)
-
-    def _written(self, results: list[Held], places: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
+        results = self._inner.run(inputs)
+        if not into:
+            return results
+        places = [inputs[wish] if isinstance(wish, int) else wish for wish in into]
         self._chances += 1
         for number, place in enumerate(places):
             if isinstance(place, np.ndarray):
                 results[number] = self._put(results[number], place)
         if self._kind == "half" and self._chances == 2:
             raise RuntimeError("it was told to fail half-way")
-        return Done(results)
+        return results
 
     def _put(self, result: Held, place: Array) -> Held:
         if self._kind == "other" or (self._kind == "second" and self._chances % 2 == 0):

@@ -13,11 +13,11 @@ from fusewire.contract.backend import (
     BackendInfo,
     Config,
     Device,
-    Event,
     Exchange,
     Executable,
     Gap,
     Held,
+    Into,
     Offer,
     Refusal,
     Unavailable,
@@ -50,7 +50,7 @@ class OddExecutable(Executable):
     def is_reentrant(self) -> bool:
         return _raises() if self._kind == "turn" else True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         found = self._inner.run(inputs)
         if self._kind == "writes":
             for value in inputs:
@@ -76,8 +76,8 @@ EXCHANGES: dict[str, Callable[[], Any]] = {
 # Written for other versions of the contract; nothing else is odd about them.
 DATED: dict[str, Callable[[], Any]] = {
     "for_1_0": lambda: _info(api=(1, 0)),
-    "for_2_9": lambda: _info(api=(2, 9)),
-    "for_3_0": lambda: _info(api=(3, 0)),
+    "for_3_9": lambda: _info(api=(3, 9)),
+    "for_4_0": lambda: _info(api=(4, 0)),
 }
 KINDS = (*INFOS, *EXCHANGES, "load_is_none_in_the_parent", "turn", "writes")
 

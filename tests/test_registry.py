@@ -54,8 +54,8 @@ def test_plugin_that_does_not_work_is_listed_and_stops_nobody(reference: str, sa
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        ("for_1_0", "was written for version 1.0 of the backend contract; this is version 2.0. In"),
-        ("for_3_0", "was written for version 3.0 of the backend contract; this is version 2.0. Up"),
+        ("for_1_0", "was written for version 1.0 of the backend contract; this is version 3.0. In"),
+        ("for_4_0", "was written for version 4.0 of the backend contract; this is version 3.0. Up"),
     ],
 )
 def test_plugin_of_another_contract_is_refused(kind: str, says: str) -> None:
@@ -68,7 +68,7 @@ def test_plugin_of_another_contract_is_refused(kind: str, says: str) -> None:
 
 def test_plugin_of_this_contract_is_taken_whatever_its_minor_version() -> None:
     assert API[0] == 2
-    assert _plugins(dated="tests.odd:for_2_9").get("dated").info.api == (2, 9)
+    assert _plugins(dated="tests.odd:for_3_9").get("dated").info.api == (3, 9)
 
 
 def test_device_is_found_by_its_name() -> None:

@@ -23,13 +23,12 @@ from fusewire.contract.backend import (
     BackendOption,
     Config,
     Device,
-    Done,
-    Event,
     Exchange,
     Executable,
     Fact,
     Gap,
     Held,
+    Into,
     Offer,
     Refusal,
     Shapes,
@@ -154,11 +153,11 @@ class ToyExecutable(Executable):
     def is_reentrant(self) -> bool:
         return True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         time.sleep(self._settings["run_seconds"])
         if self._spoils is None:
             return self._inner.run(inputs)
-        return Done([*self._spoils(inputs, self._inner.run(inputs).wait(), self._settings)])
+        return [*self._spoils(inputs, self._inner.run(inputs), self._settings)]
 
     def close(self) -> None:
         self._inner.close()

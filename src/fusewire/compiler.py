@@ -182,7 +182,7 @@ def run(op: str, *arrays: Any, backend: str = FALLBACK, **attrs: Any) -> Any:
         # An engine may crash over a single op, so it runs in a child first, as in any program.
         return compile(graph, backend=backend, fallback="error")(*inputs)
     fallback = reference_target()
-    outputs = build(fallback.backend, graph, fallback.device).run(inputs).wait()
+    outputs = build(fallback.backend, graph, fallback.device).run(inputs)
     return tuple(outputs) if declared.is_multiple else outputs[0]
 
 
@@ -343,7 +343,7 @@ class Session:
 
         target = reference_target()
         with limited(self.options.run_limits):
-            return build(target.backend, graph, target.device).run(inputs).wait()
+            return build(target.backend, graph, target.device).run(inputs)
 
     def rewrite(self, graph: Graph) -> Graph:
         """Rewrite a verified graph into its canonical form."""

@@ -111,12 +111,12 @@ def test_weights_are_read_where_they_lie_and_outputs_are_the_callers(compiled: C
     big = next(array for array in lent.values() if array.size == WEIGHT.size)
     assert big.ctypes.data in pointers
     given = GIVEN.copy()
-    first = executable.run([given]).wait()
+    first = executable.run([given])
     for output in first:
         assert output.flags.writeable
         assert not np.may_share_memory(output, given)
         output[...] = 0
-    again = executable.run([given]).wait()
+    again = executable.run([given])
     assert np.array_equal(given, GIVEN)
     np.testing.assert_allclose(again[0], compiled.outputs[0], rtol=1e-6)
 
@@ -144,7 +144,7 @@ artifact = Artifact(
     key={"torch": backend.info.version},
 )
 executable = backend.load(artifact, first_device(backend), weights)
-outputs = executable.run([held["given"]]).wait()
+outputs = executable.run([held["given"]])
 assert np.allclose(outputs[0], held["wanted"], rtol=1e-5, atol=1e-6)
 assert outputs[3].dtype.name == "bfloat16"
 print("right")

@@ -42,7 +42,7 @@ def engine(name: str) -> tuple[Backend, Device]:
 
 def computed(name: str, **options: Any) -> Any:
     backend, device = engine(name)
-    return build(backend, GRAPH, device, Config(options=options)).run([X]).wait()[0]
+    return build(backend, GRAPH, device, Config(options=options)).run([X])[0]
 
 
 def test_graph_in_int8_is_near_and_has_no_product_of_floats() -> None:
@@ -60,7 +60,7 @@ def test_integer_sums_of_the_engine_are_right_with_these_codes() -> None:
     x = np.full((8, 256), 255, np.uint8)
     graph = fw.trace(lambda x: ops.matmul_integer(x, codes), x)
     backend, device = engine("onnxruntime")
-    (found,) = build(backend, graph, device).run([x]).wait()
+    (found,) = build(backend, graph, device).run([x])
     np.testing.assert_array_equal(found, x.astype(np.int64) @ codes.astype(np.int64))
 
 
@@ -121,7 +121,7 @@ def test_product_is_left_exact_that_breaks_the_bound(name: str) -> None:
     def with_exact(places: str) -> float:
         config = Config(options={"precision": "int8", "exact_nodes": places})
         executable = build(backend, OUTLIERS, device, config)
-        return outlier_error(executable.run([ROWS]).wait()[0])
+        return outlier_error(executable.run([ROWS])[0])
 
     assert with_exact("") > 0.1
     assert with_exact(str(first)) > 0.1

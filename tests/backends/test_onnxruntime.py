@@ -80,7 +80,7 @@ def graph_of(inputs: list[Value], *outputs: Value) -> Graph:
 
 def ready(graph: Graph, config: Config = Config()) -> Callable[..., list[Any]]:
     executable = build(BACKEND, graph, CPU, config)
-    return lambda *inputs: executable.run(inputs).wait()
+    return lambda *inputs: executable.run(inputs)
 
 
 def random(*shape: int) -> Array:
@@ -503,17 +503,17 @@ def test_outputs_of_dynamic_sizes_are_written_to_memory_that_is_given() -> None:
     graph = Graph([x], [add(x, x), nonzero(x)])
     session = BACKEND.load(BACKEND.compile(graph, CPU, Config()), CPU, {})
     given, place = np.ones((3, 4), np.float32), np.zeros((3, 4), np.float32)
-    found = session.run_into([given], [place, np.zeros((12, 2), np.int64)]).wait()
+    found = session.run([given], [place, np.zeros((12, 2), np.int64)])
     # Nothing tells how many elements are nonzero.
     assert found[0] is not place
     graph = Graph([x], [add(x, x)])
     session = BACKEND.load(BACKEND.compile(graph, CPU, Config()), CPU, {})
     for turn in (1.0, 2.0):
-        (made,) = session.run_into([given * turn], [place]).wait()
+        (made,) = session.run([given * turn], [place])
         assert made is place
         np.testing.assert_array_equal(place, given * turn * 2)
     # Of another size: it is new.
-    (made,) = session.run_into([given[:2]], [place]).wait()
+    (made,) = session.run([given[:2]], [place])
     assert np.shape(made) == (2, 4)
     np.testing.assert_array_equal(place, given * 4)
 

@@ -107,10 +107,10 @@ def test_session_of_several_inputs_takes_no_others() -> None:
     session = session_of(opened(lambda x, y: x + y, *[fw.Spec((2, 4), "float32")] * 2), x, x)
     assert isinstance(session, BoundSession)
     with pytest.raises(IndexError):
-        session.compute([x])
+        session.run([x])
     with pytest.raises(ShapeMismatchError):
-        session.compute([x, x[:1]])
-    np.testing.assert_array_equal(session.compute([x, x])[0], x + x)
+        session.run([x, x[:1]])
+    np.testing.assert_array_equal(session.run([x, x])[0], x + x)
 
 
 def test_session_of_one_input_takes_no_other() -> None:
@@ -119,10 +119,10 @@ def test_session_of_one_input_takes_no_other() -> None:
     assert isinstance(session, SingleSession)
     for wrong in ([], [x, x]):
         with pytest.raises(ValueError, match="unpack"):
-            session.compute(wrong)
+            session.run(wrong)
     with pytest.raises(ShapeMismatchError):
-        session.compute([x[:1]])
-    np.testing.assert_array_equal(session.compute([x])[0], x + 1)
+        session.run([x[:1]])
+    np.testing.assert_array_equal(session.run([x])[0], x + 1)
 
 
 def test_threads_do_not_share_what_is_bound() -> None:

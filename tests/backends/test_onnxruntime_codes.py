@@ -32,7 +32,7 @@ def value(array: Any) -> Value:
 
 def wrong(graph: Graph, *inputs: Any, by: int = 0) -> float:
     """Return the share of elements that are further from the reference."""
-    (found,) = build(BACKEND, graph, first_device(BACKEND)).run(list(inputs)).wait()
+    (found,) = build(BACKEND, graph, first_device(BACKEND)).run(list(inputs))
     (right,) = interpret(graph, list(inputs))
     assert isinstance(found, np.ndarray)
     assert found.dtype == right.dtype

@@ -73,8 +73,7 @@ def test_large_outputs_are_written_to_memory_that_is_given(rows: Any) -> None:
     for turn in range(4):
         given = np.full((200, 200), turn, np.float32)
         # One call in two has memory of its own.
-        event = executable.run([given]) if turn % 2 else executable.run_into([given], [place])
-        (made,) = event.wait()
+        (made,) = executable.run([given], () if turn % 2 else [place])
         # What is dynamic is known to be large after the first run.
         assert (made is place) is (turn % 2 == 0 and (turn > 0 or rows == 200))
         kept.append((made, np.tanh(given)))
@@ -85,7 +84,7 @@ def test_large_outputs_are_written_to_memory_that_is_given(rows: Any) -> None:
     # Memory that cannot hold it is left alone.
     for other in (place.T, place.astype(np.float64), np.zeros((100, 200), np.float32)):
         before = other.copy()
-        (made,) = executable.run_into([np.ones((200, 200), np.float32)], [other]).wait()
+        (made,) = executable.run([np.ones((200, 200), np.float32)], [other])
         assert made is not other
         np.testing.assert_array_equal(other, before)
 
@@ -97,12 +96,12 @@ def test_output_that_is_an_input_is_written(shape: tuple[int, ...]) -> None:
     executable = build(backend, graph, CPU)
     for number in (1.0, 2.0):
         given = np.full(shape, number, np.float32)
-        first, _, last = executable.run([given]).wait()
+        first, _, last = executable.run([given])
         for found in (first, last):
             np.testing.assert_array_equal(found, given)
             assert isinstance(found, np.ndarray)
             assert not np.may_share_memory(found, given)
-    (found,) = build(backend, Graph([x], [x]), CPU).run([np.ones(shape, np.float32)]).wait()
+    (found,) = build(backend, Graph([x], [x]), CPU).run([np.ones(shape, np.float32)])
     np.testing.assert_array_equal(found, np.ones(shape))
 
 
@@ -161,7 +160,7 @@ def test_places_on_a_known_axis_are_not_worked_out_by_each_run(mode: str) -> Non
     graph = fw.trace(padded, fw.Spec(("n", 4), "float32"))
     made: Any = build(REGISTRY.backends.get(NAME), graph, CPU)
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
-    (found,) = made.run([x]).wait()
+    (found,) = made.run([x])
     np.testing.assert_array_equal(found, np.pad(x, ((0, 0), (3, 2)), mode=mode))  # type: ignore[call-overload] # any of four
     # The input, places and an axis, one gather, the output.
     assert len(made._compiled.get_runtime_model().get_ops()) == 5

@@ -94,7 +94,7 @@ def test_programs_are_compiled_for_the_device_and_in_full_precision(board: Board
     graph = Graph([x], [add(matmul(x, weights), x)])
     artifact = backend.compile(graph, gpu, Config(threads=2))
     assert artifact.kind == "native"
-    (found,) = build(backend, graph, gpu).run([weights]).wait()
+    (found,) = build(backend, graph, gpu).run([weights])
     assert np.array_equal(np.asarray(found), 2 * weights)
     assert {plugin for plugin, _ in board.compiled} == {"GPU.1"}
     for _, properties in board.compiled:
@@ -166,7 +166,7 @@ def test_bf16_is_computed_only_if_asked_for() -> None:
     exact = inputs[0].astype(np.float64) @ inputs[1].astype(np.float64)
 
     def error(config: Config) -> float:
-        (found,) = build(backend, graph, device, config).run(inputs).wait()
+        (found,) = build(backend, graph, device, config).run(inputs)
         return float(np.linalg.norm(np.asarray(found) - exact) / np.linalg.norm(exact))
 
     assert error(Config()) < 1e-6

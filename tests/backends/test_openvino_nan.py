@@ -48,7 +48,7 @@ def test_own_nodes_are_right_where_all_is_finite() -> None:
     assert len(asked) > 3 * len(OWN)
     whole = merge([graph for graph, _ in asked])
     executable = build(BACKEND, whole, CPU, ENGINE)
-    found = iter(executable.run([x for _, given in asked for x in given]).wait())
+    found = iter(executable.run([x for _, given in asked for x in given]))
     for graph, given in asked:
         got: Any = [next(found) for _ in graph.outputs]
         assert not value_problems(graph, given, got), graph
@@ -57,8 +57,8 @@ def test_own_nodes_are_right_where_all_is_finite() -> None:
 
 def test_exact_keeps_what_the_engine_loses() -> None:
     graph, x = _graph(fw.ops.relu), np.full((2, 3), np.nan, np.float32)
-    (exact,) = build(BACKEND, graph, CPU).run([x]).wait()
-    (own,) = build(BACKEND, graph, CPU, ENGINE).run([x]).wait()
+    (exact,) = build(BACKEND, graph, CPU).run([x])
+    (own,) = build(BACKEND, graph, CPU, ENGINE).run([x])
     assert np.isnan(np.asarray(exact)).all()
     assert not np.isnan(np.asarray(own)).any()
 

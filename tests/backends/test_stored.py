@@ -88,7 +88,7 @@ def made(name: str, graph: Graph) -> Artifact:
 def answers(name: str, artifact: Artifact, graph: Graph, given: list[Array]) -> list[bytes]:
     backend = REGISTRY.backends.get(name)
     held = weights_of(artifact, constants_of(graph))
-    found = backend.load(artifact, first_device(backend), held).run(given).wait()
+    found = backend.load(artifact, first_device(backend), held).run(given)
     return [np.asarray(x).tobytes() for x in found]
 
 
@@ -160,7 +160,7 @@ assert module not in sys.modules, "importing the backend imports the engine"
 blobs = (np.fromfile(Path(folder, f"blob{i}"), np.uint8) for i in range(2))
 artifact = read_record(json.loads(Path(folder, "row").read_text()), blobs, Artifact)
 found = getattr(engine, name)().load(artifact, Device("cpu", "cpu"), {})
-answer = found.run([np.load(Path(folder, "given.npy"))]).wait()[0]
+answer = found.run([np.load(Path(folder, "given.npy"))])[0]
 assert answer.tobytes() == Path(folder, "answer").read_bytes(), "other bits in another process"
 for name in ("onnx", "tempfile", "fusewire.ir.text", "fusewire.ops.table", "fusewire.rewrite"):
     # OpenVINO brings the second, and tools for the first, by itself.

@@ -77,7 +77,7 @@ def test_fused_kernels_give_the_right_answer(backend: TritonBackend, interpreter
 
     x, w, b = made(20, 24), made(24, 40), made(40)
     executable = build(backend, traced(layer, x.shape, w.shape, b.shape), interpreter)
-    (got,) = executable.run([x, w, b]).wait()
+    (got,) = executable.run([x, w, b])
     found = np.maximum(x @ w + b, 0)
     wanted = np.exp(found - found.max(1, keepdims=True))
     assert np.allclose(np.asarray(got), wanted / wanted.sum(1, keepdims=True), rtol=2e-5)
@@ -95,7 +95,7 @@ def test_a_child_that_dies_is_replaced(backend: TritonBackend, interpreter: Devi
     x = made(3)
     executable.run([x])
     backend.close()
-    (got,) = executable.run([x]).wait()
+    (got,) = executable.run([x])
     np.testing.assert_array_equal(got, x + x)
 
 
@@ -130,7 +130,7 @@ def test_scratch_memory_is_used_again(backend: TritonBackend, interpreter: Devic
     assert artifact.workspace == 2 * 4 * 4
     assert artifact.launch["launches"] == 10
     turn = np.array([[0, 1], [-1, 0]], np.float32)
-    (found,) = build(backend, graph, interpreter).run([turn]).wait()
+    (found,) = build(backend, graph, interpreter).run([turn])
     assert np.array_equal(np.asarray(found), np.eye(2))
 
 
@@ -305,7 +305,7 @@ def test_kernels_cut_one_by_one_are_right(backend: TritonBackend, interpreter: D
     assert untuned.text != tuned.text
     assert {f.warps for f in tuned.functions} == {2}
     x = np.random.default_rng(3).standard_normal((37, 37)).astype(np.float32) / 4
-    (found,) = build(backend, graph, interpreter, config).run([x]).wait()
+    (found,) = build(backend, graph, interpreter, config).run([x])
     assert isinstance(found, np.ndarray)
     wanted = np.exp((x @ x).astype(np.float64))
     np.testing.assert_allclose(found, wanted / wanted.sum(1, keepdims=True) + 1, rtol=1e-5)
@@ -349,7 +349,7 @@ def test_kernels_of_random_regions_are_right(backend: TritonBackend, interpreter
         if any(isinstance(x, Refusal) for x in answers):
             continue
         run += 1
-        got = build(backend, graph, interpreter).run(inputs).wait()
+        got = build(backend, graph, interpreter).run(inputs)
         verdict = judge_op(graph, inputs, got)
         if verdict.status == "wrong":
             wrong[seed] = verdict.reason
@@ -361,6 +361,6 @@ def test_kernels_of_random_regions_are_right(backend: TritonBackend, interpreter
 def test_rounding_is_to_nearest_even(backend: TritonBackend, interpreter: Device, of: Any) -> None:
     x = np.array([1.0, 1.00390625, 1.01171875, -1.00390625, np.nan, np.inf, 3e38], np.float32)
     graph = fw.trace(lambda x: ops.cast(x, dtype=of), fw.Spec(x.shape, "float32"))
-    (got,) = build(backend, graph, interpreter).run([x]).wait()
+    (got,) = build(backend, graph, interpreter).run([x])
     wanted = x.astype(of.numpy).astype(np.float64)
     assert np.array_equal(np.asarray(got, np.float64), wanted, equal_nan=True)

@@ -21,7 +21,7 @@ BACKEND = WebGpuBackend()
 
 def run(graph: Graph, *inputs: Array) -> list[Array]:
     """Run on the device and read the outputs back."""
-    found = build(BACKEND, graph, first_device(BACKEND)).run(inputs).wait()
+    found = build(BACKEND, graph, first_device(BACKEND)).run(inputs)
     return [x.read() for x in found if isinstance(x, Buffer)]
 
 

@@ -181,11 +181,11 @@ def called_often(executable: XlaExecutable) -> None:
     """Call it before jax takes over, and after that."""
     given = np.ones(3, np.float32)
     for _ in range(3):
-        np.testing.assert_array_equal(executable.compute([given]), [-given])
+        np.testing.assert_array_equal(executable.run([given]), [-given])
     for thread in threading.enumerate():
         if thread.name == "fusewire-jax":
             thread.join()
-    np.testing.assert_array_equal(executable.compute([given]), [-given])
+    np.testing.assert_array_equal(executable.run([given]), [-given])
 
 
 def test_jax_takes_over_from_a_quick_start(quick: XlaExecutable) -> None:
@@ -383,7 +383,7 @@ def test_weights_are_bound_by_digest_and_not_in_the_artifact(road: str) -> None:
     assert slot.digest == Constant.of(array).digest
     assert len(artifact.payload) < 50_000
     executable = BACKEND.load(artifact, CPU, weights_of(graph))
-    found: Any = executable.run([np.ones_like(array)]).wait()[0]
+    found: Any = executable.run([np.ones_like(array)])[0]
     assert np.array_equal(found, array + 1)
 
 
@@ -424,7 +424,7 @@ launch = {"threads": 0, "lapack": True}
 slots = tuple(Slot(role, "x", float64, (2, 2)) for role in ("input", "output"))
 artifact = Artifact("native", Path(sys.argv[1]).read_bytes(), slots, launch=launch, key=key)
 executable = backend.load(artifact, first_device(backend), {})
-(found,) = executable.run([np.array([[2.0, 0.0], [0.0, 4.0]])]).wait()
+(found,) = executable.run([np.array([[2.0, 0.0], [0.0, 4.0]])])
 assert np.array_equal(found, [[0.5, 0.0], [0.0, 0.25]]), found
 """
 

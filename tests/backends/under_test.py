@@ -62,7 +62,7 @@ class EngineUnderTest:
 
     def ready(self, graph: Graph, config: Config = Config()) -> Callable[..., list[Any]]:
         executable = build(self.backend, graph, self.device, config)
-        return lambda *inputs: executable.run(inputs).wait()
+        return lambda *inputs: executable.run(inputs)
 
     def run(self, graph: Graph, *inputs: Array, config: Config = Config()) -> list[Any]:
         return self.ready(graph, config)(*inputs)
@@ -120,7 +120,7 @@ def wrong_in_threads(squares: Executable) -> list[int]:
 
     def work_on(number: int) -> None:
         for _ in range(50):
-            found: Any = squares.run([np.full(1000, number)]).wait()[0]
+            found: Any = squares.run([np.full(1000, number)])[0]
             if not np.all(found == number**2):
                 wrong.append(number)
 

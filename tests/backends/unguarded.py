@@ -67,7 +67,7 @@ def _rows(model: IndexModel, executable: Any) -> Iterator[dict[str, Any]]:
         table = np.arange(1, inputs[0].size + 1, dtype=np.float32).reshape(inputs[0].shape)
         taken = fenced([table + np.float32(2**20), *inputs[1:]], seed)
         try:
-            (answer,) = executable.run(taken).wait()[:1]
+            (answer,) = executable.run(taken)[:1]
             found, has_raised = np.asarray(answer), False
         except Exception:  # noqa: BLE001 - whatever an engine throws
             found, has_raised = np.zeros(0), True

@@ -277,7 +277,7 @@ def test_memory_that_a_run_has_taken_is_nobody_elses_before_it_is_submitted() ->
             return ones
 
     try:
-        (found,) = executable.run([x, Closing()]).wait()
+        (found,) = executable.run([x, Closing()])
     except ReleasedError:
         return
     np.testing.assert_array_equal(found.read(), 3 * ones)

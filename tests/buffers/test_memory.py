@@ -34,7 +34,7 @@ def built(engine: str, function: Callable[..., Any], *specs: Spec) -> Executable
 
 
 def called(executable: Executable, *inputs: Array) -> list[Array]:
-    return [to_host(x) for x in executable.run(inputs).wait()]
+    return [to_host(x) for x in executable.run(inputs)]
 
 
 @pytest.fixture(autouse=True)

@@ -301,7 +301,7 @@ def test_each_kernel_is_cut_as_it_is_told() -> None:
     artifact = here.backend.compile(graph, here.device, config)
     assert artifact.launch["tuned"] == len(found) > 1
     assert artifact.payload != here.backend.compile(graph, here.device, Config()).payload
-    (got,) = build(here.backend, graph, here.device, config).run([X]).wait()
+    (got,) = build(here.backend, graph, here.device, config).run([X])
     assert isinstance(got, Buffer)
     np.testing.assert_allclose(got.read(), two(X), atol=1e-4)
 

@@ -13,12 +13,11 @@ from fusewire.contract.backend import (
     BackendInfo,
     Config,
     Device,
-    Done,
-    Event,
     Exchange,
     Executable,
     Gap,
     Held,
+    Into,
     Offer,
     Refusal,
     Unavailable,
@@ -50,14 +49,14 @@ class AbacusExecutable(Executable):
         """Every run has its own values."""
         return True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Run to the end."""
         constants = self._graph.constants
         values: dict[Value, Any] = {v: v.constant.array for v in constants if v.constant}
         values |= dict(zip(self._graph.inputs, inputs, strict=True))
         for node in self._graph.nodes:
             values[node.outputs[0]] = TABLE[node.op](*[values[v] for v in node.operands])
-        return Done([np.array(values[v]) for v in self._graph.outputs])
+        return [np.array(values[v]) for v in self._graph.outputs]
 
 
 @final

@@ -37,7 +37,7 @@ MILESTONES = {
     "records.entries.Records.artifact",
     "plan.execute.PlanRunner.__init__",
     "backends.onnxruntime.engine.OnnxRuntimeBackend.load",
-    "backends.onnxruntime.executable.PlainSession.compute",
+    "backends.onnxruntime.executable.PlainSession.run",
 }
 walk = {}
 

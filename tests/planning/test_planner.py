@@ -85,7 +85,7 @@ def _runner(graph: Graph, targets: Sequence[Target]) -> tuple[PlanRunner, Planne
 def _same(graph: Graph, targets: Sequence[Target], *inputs: Any) -> Planned:
     runner, planned = _runner(graph, targets)
     for _ in range(2):
-        got = runner.run(list(inputs)).wait()
+        got = runner.run(list(inputs))
         want = interpret(graph, list(inputs))
         for left, right in zip(got, want, strict=True):
             assert isinstance(left, np.ndarray)
@@ -168,7 +168,7 @@ def test_static_backend_is_specialised_once_per_size() -> None:
     runner, _ = _runner(NETWORK, _targets(picky, rest))
     for rows in (3, 5, 3, 5, 3):
         x = np.ones((rows, 4), np.float32)
-        got = runner.run([x, W]).wait()
+        got = runner.run([x, W])
         np.testing.assert_array_equal(got[0], interpret(NETWORK, [x, W])[0])
     sizes = {v.type for graph, _ in picky.compiled for v in graph.inputs}
     assert all(t.is_static for t in sizes if hasattr(t, "is_static"))

@@ -15,12 +15,11 @@ from fusewire.contract.backend import (
     BackendInfo,
     Config,
     Device,
-    Done,
-    Event,
     Exchange,
     Executable,
     Gap,
     Held,
+    Into,
     Offer,
     Refusal,
     Unavailable,
@@ -59,13 +58,13 @@ class Twice(Executable):
             os.environ.get(VARIABLE) == "yes",
         ]
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Double each element, and add the facts."""
         (x,) = inputs
         assert isinstance(x, np.ndarray)
         doubled = np.array([self._function(value) for value in x], np.float32)
         doubled[: len(self._facts)] += self._facts
-        return Done([doubled])
+        return [doubled]
 
 
 class CompilingBackend(Backend):

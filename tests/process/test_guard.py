@@ -109,17 +109,17 @@ def test_failure_that_a_child_has_named_is_not_named_twice() -> None:
     assert twice.reason == once.reason
 
 
-class Undone(Executable):
-    """Forgets to wrap its outputs."""
+class Bare(Executable):
+    """Forgets that there is a list of outputs."""
 
     @property
     def is_reentrant(self) -> bool:
         return True
 
-    def run(self, inputs: Any) -> Any:
-        return list(inputs)
+    def run(self, inputs: Any, into: Any = ()) -> Any:
+        return inputs[0]
 
 
-def test_run_that_does_not_return_done_is_told_so() -> None:
-    with pytest.raises(TypeError, match=r"run must return Done\(\[...\]\), found list"):
-        run_once(Undone(), [])
+def test_run_that_does_not_return_a_list_is_told_so() -> None:
+    with pytest.raises(TypeError, match="run must return a list of outputs, found str"):
+        run_once(Bare(), ["three"])

@@ -57,7 +57,7 @@ def right(array: np.ndarray) -> np.ndarray:
 
 
 def run(served: IsolatedExecutable, array: np.ndarray) -> np.ndarray:
-    (output,) = served.run([array]).wait()
+    (output,) = served.run([array])
     assert isinstance(output, np.ndarray)
     return output
 

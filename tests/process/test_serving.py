@@ -6,7 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
-from fusewire.contract.backend import Done, Event, Executable, Held
+from fusewire.contract.backend import Executable, Held, Into
 from fusewire.process.serving import (
     HEADER,
     LANE_BYTES,
@@ -35,19 +35,15 @@ class _Doubling(Executable):
     def is_reentrant(self) -> bool:
         return True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         before = [np.ones(self.first, np.float32)] if self.first else []
-        return Done([*before, np.tile(np.asarray(inputs[0]) * 2, self.times)])
-
-    def run_into(self, inputs: Sequence[Held], outputs: Sequence[Held]) -> Event:
-        *before, made = self.run(inputs).wait()
-        place = outputs[-1]
-        assert isinstance(place, np.ndarray)
-        if place.shape != np.shape(made):
-            return Done([*before, made])
+        made = np.tile(np.asarray(inputs[0]) * 2, self.times)
+        place = into[-1] if into else None
+        if not isinstance(place, np.ndarray) or place.shape != np.shape(made):
+            return [*before, made]
         place[...] = made
         self.written += 1
-        return Done([*before, place])
+        return [*before, place]
 
 
 class _Child:

@@ -286,7 +286,7 @@ def test_calls_that_nobody_waits_for_run_in_order() -> None:
 def test_a_device_that_is_lost_after_a_call_is_a_typed_error_when_read() -> None:
     backend = WebGpuBackend()
     graph = fw.trace(doubled, fw.Spec((3, 4), "float32"))
-    (found,) = build(backend, graph, first_device(backend)).run([X]).outputs
+    (found,) = build(backend, graph, first_device(backend)).run([X])
     assert isinstance(found, Buffer)
     backend.context(first_device(backend)).gpu.destroy()
     with pytest.raises(EngineRaised, match=r"webgpu:0 failed to give a buffer of float32\[3, 4\]"):

@@ -87,11 +87,11 @@ def executable(engine: str, function: Any, *shape: int) -> Executable:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_executable_does_not_broadcast_its_input(engine: str, size: int) -> None:
     doubled = executable(engine, lambda x: x * 2, size)
-    (first,) = doubled.run([ones(size)]).wait()
+    (first,) = doubled.run([ones(size)])
     for wrong in (ones(1), ones(), ones(size, 1), ones(1, size), ones(size + 1)):
         with pytest.raises(Exception):  # noqa: B017 # engines raise types of their own
-            doubled.run([wrong]).wait()
-    (again,) = doubled.run([ones(size)]).wait()
+            doubled.run([wrong])
+    (again,) = doubled.run([ones(size)])
     for found in (first, again):
         value: Any = found if isinstance(found, np.ndarray) else found.read()
         assert value.shape == (size,)

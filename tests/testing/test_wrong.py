@@ -25,7 +25,7 @@ def model() -> Graph:
 def test_chaos_is_wrong_by_name_and_the_jury_catches_it(kind: str) -> None:
     graph = model()
     executable = build(ChaosBackend(kind, "run"), graph, Device("cpu", "chaos"), Config())
-    judged = Judge(graph, [X, ROWS]).judge(lambda given: list(executable.run(given).wait()))
+    judged = Judge(graph, [X, ROWS]).judge(lambda given: list(executable.run(given)))
     assert judged.status == "wrong", kind
     assert judged.kind == ("edges" if kind == "special" else "given")
 
@@ -33,14 +33,14 @@ def test_chaos_is_wrong_by_name_and_the_jury_catches_it(kind: str) -> None:
 def test_jury_finds_nothing_where_chaos_does_nothing() -> None:
     graph = model()
     executable = build(ChaosBackend("none", "run"), graph, Device("cpu", "chaos"), Config())
-    judged = Judge(graph, [X, ROWS]).judge(lambda given: list(executable.run(given).wait()))
+    judged = Judge(graph, [X, ROWS]).judge(lambda given: list(executable.run(given)))
     assert judged.status == "right", judged.reason
 
 
 def test_wrong_only_later_is_right_at_first() -> None:
     graph = model()
     executable = build(ChaosBackend("bias", "rerun"), graph, Device("cpu", "chaos"), Config())
-    first, later = (to_host(executable.run([X, ROWS]).wait()[0]) for _ in range(2))
+    first, later = (to_host(executable.run([X, ROWS])[0]) for _ in range(2))
     right = Interpreter(graph)([X, ROWS])[0]
     assert np.array_equal(first, right)
     assert not np.array_equal(later, right)

@@ -28,6 +28,7 @@ from fusewire.plan.plan import Region
 from fusewire.plan.transfer import hand_over
 from fusewire.planning.claims import ask
 from fusewire.planning.target import Target
+from fusewire.process.guard import waited
 from fusewire.process.machine import machine, memory_latency
 from fusewire.trials.build import BuildTarget, PlanBuilder
 
@@ -79,7 +80,7 @@ class Bench:
         region = Region.of(graph, self.target.name, self.target.device, "static")
         built = _builder(self.target, Config()).build(region, lambda: graph, [array])
         executable, _ = built.load()
-        return executable.run([value]).wait()[0]
+        return waited(executable.run([value]))[0]
 
     def seconds(self, graph: Graph, inputs: Sequence[Array], config: Config = Config()) -> float:
         """Time a run within a chain: the first output of each is the first input of the next."""
@@ -102,7 +103,7 @@ def chain(executable: Executable, values: Sequence[Held], count: int) -> float:
     value, rest = values[0], list(values[1:])
     start = time.perf_counter()
     for _ in range(count):
-        value = executable.run([value, *rest]).wait()[0]
+        value = waited(executable.run([value, *rest]))[0]
     if isinstance(value, Buffer):
         value.read(0, 1)
     return time.perf_counter() - start
@@ -165,7 +166,7 @@ def _parts(bench: Bench) -> dict[str, Fact]:
     """Test whether a part of a buffer can be read by itself."""
     x = np.arange(8, dtype=np.float32)
     executable, values = bench.ready(_graph("parts", [x], lambda x: add(x, x)), [x])
-    (result,) = executable.run(values).wait()
+    (result,) = executable.run(values)
     part = result.read(2, 3) if isinstance(result, Buffer) else np.asarray(result)[2:5]
     return {"sub_buffers": part.tolist() == [4.0, 6.0, 8.0]}
 
@@ -176,9 +177,8 @@ def _asynchrony(bench: Bench) -> dict[str, Fact]:
     executable, values = bench.ready(_graph("async", [x], _multiply_add), [x])
     chain(executable, values, 1)
     start = time.perf_counter()
-    event = executable.run(values)
+    (value,) = executable.run(values)
     started = time.perf_counter() - start
-    (value,) = event.wait()
     if isinstance(value, Buffer):
         value.read(0, 1)
     return {"is_async": started < (time.perf_counter() - start) / 2}

@@ -2,7 +2,7 @@
 
 A backend answers questions and builds artifacts; the core does the rest: partition, time, verify,
 cache, fall back, explain. Arguments and results are plain data or bytes, so that they can cross a
-process boundary, except for what lives on a device: ``Executable``, ``Buffer``, ``Event``.
+process boundary, except for what lives on a device: ``Executable`` and ``Buffer``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import abc
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias
 
 from fusewire.contract.buffer import Buffer
 from fusewire.contract.devices import kind_of
@@ -22,7 +22,7 @@ from fusewire.ir.dims import Shape
 from fusewire.ir.graph import Array, Graph, HostValue, Node
 from fusewire.ir.types import TensorType
 
-API = (2, 0)
+API = (3, 0)
 # A backend that compiles for at least so long is left out of quick searches.
 SLOW_SECONDS = 10.0
 
@@ -199,34 +199,8 @@ class Exchange:
 
 
 Held: TypeAlias = "HostValue | Buffer"
-
-
-class Event(abc.ABC):
-    """A run in progress."""
-
-    @property
-    @abc.abstractmethod
-    def outputs(self) -> list[Held]:
-        """The outputs: buffers can be used at once, arrays after ``wait``."""
-
-    @abc.abstractmethod
-    def wait(self) -> list[Held]:
-        """Block until the run is done and return the outputs; raises the engine's error."""
-
-
-@final
-class Done(Event):
-    """A run that has ended, as host engines return it."""
-
-    __slots__ = ("outputs",)
-    outputs: list[Held]
-
-    def __init__(self, outputs: list[Held]) -> None:
-        self.outputs = outputs
-
-    def wait(self) -> list[Held]:
-        """Return the outputs."""
-        return self.outputs
+# Where each output may go: to memory of the caller's, over the input at this place, or anywhere.
+Into: TypeAlias = "Sequence[Array | Buffer | int | None]"
 
 
 class Executable(abc.ABC):
@@ -238,31 +212,20 @@ class Executable(abc.ABC):
         """Whether several threads may run it at once; otherwise the core serializes calls."""
 
     @abc.abstractmethod
-    def run(self, inputs: Sequence[Held]) -> Event:
-        """Start a run; the caller owns the outputs."""
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
+        """Run, and return the outputs, which the caller owns.
+
+        An array has been written when this returns. A buffer of a device may be pending: its
+        ``wait`` and ``read`` block until it is written, and raise the engine's error.
+
+        ``into`` is empty, or has a wish for each output: memory of the caller's, which is no input;
+        the place of the input that it may be written over; or None. Only the op that makes such an
+        output reads that input, and it replaces elements of it. An engine may decline any wish, at
+        any call. What was written there is that object itself; any other output is new.
+        """
 
     # Whether it takes arrays of any strides: it copies them anyway.
     takes_any_strides: bool = False
-
-    def compute(self, inputs: Sequence[Held]) -> list[Held]:
-        """Run to the end; an engine whose runs always have ended need not make an event."""
-        return self.run(inputs).wait()
-
-    def run_updating(self, inputs: Sequence[Held], updates: Sequence[tuple[int, int]]) -> Event:
-        """Run, and write some outputs over inputs if the engine can: pairs of their places.
-
-        Only the op that makes such an output reads the input, and it replaces elements of it. An
-        output that was written there is the input itself; any other is new, as those of ``run``.
-        """
-        return self.run(inputs)
-
-    def run_into(self, inputs: Sequence[Held], outputs: Sequence[Held]) -> Event:
-        """Run, and write to memory of the caller's if the engine can.
-
-        None of it is an input. An output that was written there is the one that was given; any
-        other is new, as those of ``run``.
-        """
-        return self.run(inputs)
 
     @property
     def metrics(self) -> Mapping[str, float]:

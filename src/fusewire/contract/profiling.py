@@ -6,7 +6,7 @@ import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusewire.contract.backend import Held
+from fusewire.contract.backend import Held, Into
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,10 @@ class Profiled(abc.ABC):
         """Make ready what only profiles need, before the first profiled run; safe to repeat."""
 
     @abc.abstractmethod
-    def run_profiled(self, inputs: Sequence[Held]) -> tuple[list[Held], Sequence[KernelTime]]:
-        """Run to the end as ``run`` does; returns the outputs, and the kernels in order.
+    def run_profiled(
+        self, inputs: Sequence[Held], into: Into = ()
+    ) -> tuple[list[Held], Sequence[KernelTime]]:
+        """Run as ``run`` does, to the end; returns the outputs, and the kernels in order.
 
         There are none if the device cannot tell, or if the engine tells them at the end only.
         """

@@ -185,7 +185,7 @@ def doubled(backend: Backend, device: Device) -> list[float]:
 
     x = Value(TensorType(float32, (2,)), "x")
     graph = Graph([x], [add(x, x)], name="probe")
-    (sums,) = build(backend, graph, device).run([np.ones(2, np.float32)]).wait()
+    (sums,) = build(backend, graph, device).run([np.ones(2, np.float32)])
     host = sums.read() if isinstance(sums, Buffer) else np.asarray(sums)
     numbers: list[float] = host.tolist()
     return numbers

@@ -187,10 +187,10 @@ class CompiledKernel:
         assert self.target is not None, "it was loaded"
         given = [hand_over(value, exchange) for value in checked]
         if executable.is_reentrant:
-            outputs = guarded_run(self.target.name, executable.run, given, True)
+            outputs = guarded_run(self.target.name, executable.run, given, waits=True)
         else:
             with self._turn:
-                outputs = guarded_run(self.target.name, executable.run, given, True)
+                outputs = guarded_run(self.target.name, executable.run, given, waits=True)
         found = [fetched(value) for value in outputs]
         return found[0] if len(found) == 1 else tuple(found)
 

@@ -68,7 +68,7 @@ class HostRunner:
                 assert self._builder.plan_body is not None, "its plan has control flow"
                 plan = self._builder.plan_body(bind_symbols(graph, sizes))
             runner = self._runners[key] = self._prepare(plan, self._builder)
-        return runner.run(inputs).wait()
+        return runner.run(inputs)
 
     def close(self) -> None:
         """Close the runners of the bodies."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol, final
 
 from numpy import ndarray
 
-from fusewire.contract.backend import Done, Event, Executable, Held
+from fusewire.contract.backend import Executable, Held, Into
 from fusewire.errors import BudgetError
 from fusewire.errors import note as say
 from fusewire.host_memory import POOL
@@ -22,7 +22,7 @@ from fusewire.ops.limits import Meter, limited
 from fusewire.plan.finite import are_finite
 from fusewire.plan.guards import Checks, EntryChecks
 from fusewire.plan.plan import HOST, INTERPRETED, Plan, Step
-from fusewire.plan.regions import Key, RegionBuilder, RegionRunner, Updates, shape_of
+from fusewire.plan.regions import Key, RegionBuilder, RegionRunner, shape_of
 from fusewire.plan.transfer import copied, fetched
 
 _KEPT_SHAPES = 256
@@ -95,9 +95,25 @@ class PlanRunner(Executable):
         """Every run has its own values; executables that are not reentrant have a lock."""
         return True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
-        """Run the steps in order, to the end."""
-        return Done(self.call(inputs))
+    def run(
+        self, inputs: Sequence[Held], into: Into = (), keeps_buffers: bool = False
+    ) -> list[Held]:
+        """Run the steps in order; with ``keeps_buffers``, outputs stay where they are.
+
+        An engine that answers all of it may write outputs where ``into`` says.
+        """
+        if not into and not keeps_buffers:
+            return self.call(inputs)
+        inputs = self._admitted(inputs)
+        if not are_finite(inputs, self._looked_at):
+            return self.exact().run(inputs, into, keeps_buffers)
+        runner = self._runners[0] if self._runners else None
+        if isinstance(runner, RegionRunner) and self._run == runner.run:
+            return runner.run(inputs, into, keeps_buffers)
+        with limited(self._limits) as meter:
+            if self._is_whole:
+                return self._runners[0].run(inputs)
+            return self._stepwise(inputs, meter, self._runners, keeps_buffers)
 
     def _with_checks(self) -> Callable[[Sequence[Held]], list[Any]]:
         """Return what checks the inputs, if there is anything to check, and runs.
@@ -173,39 +189,6 @@ class PlanRunner(Executable):
         least = result_bytes(self._plan.graph, shapes)
         return least if least > limit else runner.run_bytes(inputs)
 
-    def updating(self, updates: Updates) -> Callable[[Sequence[Held]], list[Any]]:
-        """Return what runs like ``call`` and may write outputs over inputs."""
-        runner = self._runners[0]
-        if not isinstance(runner, RegionRunner) or self._run != runner.run:
-            return self.call
-
-        def run(inputs: Sequence[Held]) -> list[Any]:
-            inputs = self._admitted(inputs)
-            if not are_finite(inputs, self._looked_at):
-                return self.exact().updating(updates)(inputs)
-            return runner.run(inputs, updates)
-
-        return run
-
-    def held(
-        self, inputs: Sequence[Held], into: Sequence[Held] = (), updates: Updates = ()
-    ) -> list[Held]:
-        """Run like ``call``, and leave the outputs where they are.
-
-        An engine that answers all of it may write them to ``into``, and those of ``updates`` over
-        inputs.
-        """
-        inputs = self._admitted(inputs)
-        if not are_finite(inputs, self._looked_at):
-            return self.exact().held(inputs, into, updates)
-        runner = self._runners[0] if self._runners else None
-        if isinstance(runner, RegionRunner) and self._run == runner.run:
-            return runner.run(inputs, updates, True, into)
-        with limited(self._limits) as meter:
-            if self._is_whole:
-                return self._runners[0].run(inputs)
-            return self._stepwise(inputs, meter, self._runners, keeps=True)
-
     def _within_limits(self, inputs: Sequence[Held]) -> list[Any]:
         """Run what is interpreted under limits, those of the call that this is part of."""
         with limited(self._limits) as meter:
@@ -229,7 +212,7 @@ class PlanRunner(Executable):
         inputs: Sequence[Held],
         meter: Meter,
         runners: Sequence[StepRunner],
-        keeps: bool = False,
+        keeps_buffers: bool = False,
     ) -> list[Any]:
         plan = self._plan
         values: list[Any] = [*inputs, *plan.constants]
@@ -248,18 +231,18 @@ class PlanRunner(Executable):
                     meter.drop((values[place],))
                 values[place] = None
         meter.drop(values[borrowed:])
-        return self._results(values, borrowed, keeps)
+        return self._results(values, borrowed, keeps_buffers)
 
-    def _results(self, values: list[Any], borrowed: int, keeps: bool) -> list[Any]:
+    def _results(self, values: list[Any], borrowed: int, keeps_buffers: bool) -> list[Any]:
         # Inputs and constants are not ours to return, and no array is returned twice.
         results = []
         shared = set(range(borrowed))
         for place in self._plan.outputs:
             value = values[place]
             if place not in shared:
-                results.append(value if keeps else fetched(value))
+                results.append(value if keeps_buffers else fetched(value))
             else:
-                copy = copied(value) if keeps else None
+                copy = copied(value) if keeps_buffers else None
                 results.append(fetched(value).copy() if copy is None else copy)
             shared.add(place)
         return results

@@ -12,13 +12,13 @@ from typing import Any, final
 
 import numpy as np
 
-from fusewire.contract.backend import Done, Event, Held
+from fusewire.contract.backend import Held, Into
 from fusewire.contract.buffer import Buffer
 from fusewire.contract.profiling import KernelTime, Profiled
 from fusewire.errors import EngineError
 from fusewire.events import EVENTS, EventList, RawEvent
 from fusewire.plan.plan import FUNCTION, Region
-from fusewire.process.guard import guarded
+from fusewire.process.guard import Run, guarded, waited
 
 # The runs of a region that are kept for kernels that come late.
 _MOST_RUNS = 100_000
@@ -30,7 +30,7 @@ class ObservedRun:
 
     def __init__(
         self,
-        run: Callable[[Sequence[Held]], Event],
+        run: Run,
         backend: str,
         region: Region,
         executable: object = None,
@@ -48,29 +48,29 @@ class ObservedRun:
         # Who learns of kernels that are known only at the end; None before it.
         self._late: tuple[EventList, ...] | None = None
 
-    def fits(self, run: Callable[[Sequence[Held]], Event], executable: object) -> bool:
+    def fits(self, run: Run, executable: object) -> bool:
         """Tell whether it runs this, and asks that executable for its kernels."""
         return self._run == run and self._profiled is (
             executable if isinstance(executable, Profiled) else None
         )
 
-    def __call__(self, inputs: Sequence[Held]) -> Event:
+    def __call__(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Run to the end: a device would go on beside what comes next."""
         if not self._start():
             # The profile ended after this call had found its run.
-            return self._run(inputs)
+            return self._run(inputs, into)
         try:
-            return Done(self._observed(inputs))
+            return self._observed(inputs, into)
         finally:
             self._finish()
 
-    def _observed(self, inputs: Sequence[Held]) -> list[Held]:
+    def _observed(self, inputs: Sequence[Held], into: Into) -> list[Held]:
         kernels: Sequence[KernelTime] = ()
         start = perf_counter()
         if self._profiled is None:
-            outputs = self._run(inputs).wait()
+            outputs = waited(self._run(inputs, into))
         else:
-            outputs, kernels = self._profiled.run_profiled(inputs)
+            outputs, kernels = self._profiled.run_profiled(inputs, into)
         end, thread = perf_counter(), threading.current_thread()
         where = self._backend, self._device, thread.ident or 0, thread.name
         region = RawEvent("region", self._title, start, end, *where)

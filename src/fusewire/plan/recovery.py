@@ -17,11 +17,11 @@ from time import monotonic
 from typing import final
 from weakref import WeakMethod
 
-from fusewire.contract.backend import Done, Event, Exchange, Executable, Held
+from fusewire.contract.backend import Exchange, Executable, Held, Into
 from fusewire.errors import EngineError, EngineGarbage, EngineRaised, RefusedError, warn_outside
 from fusewire.ops.limits import RunLimits, limited
 from fusewire.plan.transfer import fetched
-from fusewire.process.guard import CALLERS, guarded_run
+from fusewire.process.guard import CALLERS, Run, guarded_run, waited
 
 LOG = logging.getLogger("fusewire")
 LOG.addHandler(logging.NullHandler())
@@ -99,7 +99,7 @@ class Recovery:
     def run(self, inputs: Sequence[Held]) -> list[Held]:
         """Run the fallback on values from anywhere."""
         arrays = [fetched(value) for value in inputs]
-        return guarded_run(self.fallback, self.executable.run, arrays, True)
+        return guarded_run(self.fallback, self.executable.run, arrays, waits=True)
 
     def _blame(self, error: EngineError) -> None:
         with self._lock:
@@ -205,16 +205,14 @@ class CircuitBreaker:
             self._recovery.try_again()
         return is_mine
 
-    def counted(
-        self, run: Callable[[Sequence[Held]], Event], stop: WeakMethod[Callable[[], None]]
-    ) -> Callable[[Sequence[Held]], Event]:
+    def counted(self, run: Run, stop: WeakMethod[Callable[[], None]]) -> Run:
         """Count the calls of ``run``; ``stop`` is called once it did well for a while."""
 
-        def counted_run(inputs: Sequence[Held]) -> Event:
+        def counted_run(inputs: Sequence[Held], into: Into) -> list[Held]:
             if self.start() and (stop_counting := stop()) is not None:
                 stop_counting()
             try:
-                return run(inputs)
+                return run(inputs, into)
             finally:
                 self.end()
 
@@ -234,10 +232,10 @@ class LimitedExecutable(Executable):
         """As the executable is."""
         return self._executable.is_reentrant
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Run to the end."""
         with limited(self._limits):
-            return Done(self._executable.run(inputs).wait())
+            return waited(self._executable.run(inputs, into))
 
 
 @final
@@ -256,8 +254,8 @@ class RestingEngine(Executable):
         """As the fallback is."""
         return self._fallback.is_reentrant
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Run the fallback; after the rest, the next call has the engine again."""
         if self._breaker.is_over():
             self._end_rest()
-        return self._fallback.run(inputs)
+        return self._fallback.run(inputs, into)

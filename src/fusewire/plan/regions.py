@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 import numpy as np
 from numpy import ndarray
 
-from fusewire.contract.backend import Done, Event, Exchange, Executable, Held
+from fusewire.contract.backend import Exchange, Executable, Held, Into
 from fusewire.contract.buffer import Buffer
 from fusewire.errors import EngineError, EngineRaised, FusewireError, RefusedError, note
 from fusewire.events import EVENTS, EventList
@@ -28,16 +28,13 @@ from fusewire.plan.observed import ObservedRun, observed_move
 from fusewire.plan.plan import Plan, Region
 from fusewire.plan.transfer import fetched, hand_over, to_host
 from fusewire.process.forks import in_forked_child
-from fusewire.process.guard import guarded, guarded_compute, guarded_run
+from fusewire.process.guard import Run, guarded, guarded_run
 
 if TYPE_CHECKING:
     from fusewire.plan.recovery import CircuitBreaker, Recovery
 
-# Pairs of an output and the input that it may be written over, by their places.
-Updates = Sequence[tuple[int, int]]
 # The most executables of a region for an engine that needs sizes: each takes memory.
 _KEPT = 64
-_NO_TURN = contextlib.nullcontext()
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +104,8 @@ class Loaded:
     """An executable; ``parts`` has what a call needs, in one place.
 
     A large model evicts everything else from the caches, so a call should touch few objects.
-    They are what to call and whether that gives an event; whether arrays of any strides, or all
-    that are contiguous, are taken as they are; the lock of an engine that takes turns; and a name.
+    They are what to call; whether arrays of any strides, or all that are contiguous, are taken as
+    they are; the lock of an engine that takes turns; and a name.
     Calls may be counted, after a failure, and observed, while a profile is on: then it is another
     to call, and calls that are neither cost nothing more. ``region`` is for profiles.
     """
@@ -121,7 +118,6 @@ class Loaded:
         "_region",
         "exchange",
         "parts",
-        "waits",
     )
 
     def __init__(
@@ -129,15 +125,13 @@ class Loaded:
     ) -> None:
         self.exchange = exchange
         turn = None if executable.is_reentrant else threading.Lock()
-        # Others go on beside what comes next.
-        self.waits = exchange.memory == "host" or turn is not None
         # Such an engine takes any contiguous array.
         is_plain = exchange.alignment <= 1 and not exchange.needs_writable
         is_any = is_plain and executable.takes_any_strides
-        run: Callable[[Sequence[Held]], Any] = executable.compute if self.waits else executable.run
-        self.parts = self._plain_parts = (run, not self.waits, is_any, is_plain, turn, name)
+        run: Run = executable.run
+        self.parts = self._plain_parts = (run, is_any, is_plain, turn, name)
         self._executable = executable
-        self._counted: Callable[[Sequence[Held]], Event] | None = None
+        self._counted: Run | None = None
         self._region = region
         LOADED.add(self)
         # Runs after the last run has ended, which holds this object, and not at exit.
@@ -174,44 +168,13 @@ class Loaded:
             if isinstance(before, ObservedRun) and before.fits(run, executable):
                 return
             run = ObservedRun(run, self._plain_parts[-1], self._region, executable)
-        self.parts = self._plain_parts if run is None else (run, True, *self._plain_parts[2:])
+        self.parts = self._plain_parts if run is None else (run, *self._plain_parts[1:])
         if isinstance(before, ObservedRun):
             before.end((*ended, *EVENTS.lists))
 
     def run_bytes(self) -> int | None:
         """Return the bytes that a run takes besides inputs and weights; None if nobody says."""
         return guarded(self._plain_parts[-1], "load", "a region", self._executable.run_bytes)
-
-    def run_in_turn(
-        self, run: Callable[[Sequence[Held]], Any], gives_event: bool, inputs: Sequence[Held]
-    ) -> list[Held]:
-        """Run when it is free, if it takes turns, and wait unless the device may go on."""
-        turn, name = self._plain_parts[-2:]
-        with turn or _NO_TURN:
-            if gives_event:
-                return guarded_run(name, run, inputs, self.waits)
-            return guarded_compute(name, run, inputs)
-
-    def updating(self, updates: Updates) -> Callable[[Sequence[Held]], Event]:
-        """Return what runs it and may write outputs over inputs; not while calls are counted."""
-        run = self._executable.run_updating
-        return self._in_place(lambda inputs: run(inputs, updates))
-
-    def writing(self, outputs: Sequence[Held]) -> Callable[[Sequence[Held]], Event]:
-        """Return what runs it and may write to memory of the caller's; not while it is counted."""
-        run = self._executable.run_into
-        return self._in_place(lambda inputs: run(inputs, outputs))
-
-    def _in_place(
-        self, run: Callable[[Sequence[Held]], Event]
-    ) -> Callable[[Sequence[Held]], Event]:
-        counted, current = self._counted, self.parts[0]
-        if counted is not None:
-            # Another thread may stop the counting meanwhile.
-            return current if isinstance(current, ObservedRun) else counted
-        region, name = self._region, self._plain_parts[-1]
-        is_observed = self.parts is not self._plain_parts and region is not None
-        return ObservedRun(run, name, region) if is_observed and region is not None else run
 
 
 @final
@@ -257,9 +220,9 @@ class _Answered(Executable):
         """It computes nothing."""
         return True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Return the outputs."""
-        return Done(self._outputs)
+        return self._outputs
 
     def close(self) -> None:
         """Nothing to close."""
@@ -347,25 +310,17 @@ class RegionRunner:
         self._is_closed = False
 
     def run(
-        self,
-        inputs: Sequence[Held],
-        updates: Updates = (),
-        keeps: bool = False,
-        into: Sequence[Held] = (),
+        self, inputs: Sequence[Held], into: Into = (), keeps_buffers: bool = False
     ) -> list[Held]:
         """Run on values from anywhere. What stays on a device is not waited for.
 
-        Outputs of ``updates`` may be written over inputs, and all of them to ``into``. With
-        ``keeps``, also the last region of a plan leaves its outputs where they are.
+        Outputs may be written where ``into`` says, as in ``Executable.run``. With
+        ``keeps_buffers``, also the last region of a plan leaves its outputs where they are.
         """
         # Every call of a program comes this way: loops that end early, and few calls.
         key = tuple(map(shape_of, inputs)) if self._per_size else ()
         loaded = self._made.get(key) or self._make(key, inputs)
-        run, gives_event, is_any, is_plain, turn, name = loaded.parts
-        if updates:
-            run, gives_event = loaded.updating(updates), True
-        elif into:
-            run, gives_event = loaded.writing(into), True
+        run, is_any, is_plain, turn, name = loaded.parts
         taken = inputs
         try:
             for value in inputs:
@@ -373,11 +328,12 @@ class RegionRunner:
                     continue
                 taken = guarded(name, "run", "a region", _hand_over, inputs, loaded.exchange)
                 break
-            if turn is None and not gives_event:
-                found = guarded_compute(name, run, taken)
+            if turn is None:
+                found = guarded_run(name, run, taken, into)
             else:
-                found = loaded.run_in_turn(run, gives_event, taken)
-            if self._is_last and not keeps:
+                with turn:
+                    found = guarded_run(name, run, taken, into, waits=True)
+            if self._is_last and not keeps_buffers:
                 for value in found:
                     if type(value) is not ndarray:
                         return guarded(name, "run", "a region", _to_host, found)

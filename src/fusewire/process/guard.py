@@ -15,9 +15,10 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from types import FrameType
-from typing import Literal, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
-from fusewire.contract.backend import Event, Held, Refusal
+from fusewire.contract.backend import Held, Into, Refusal
+from fusewire.contract.buffer import Buffer
 from fusewire.errors import (
     BackendCrashed,
     BackendHung,
@@ -39,6 +40,8 @@ from fusewire.ir.graph import Graph
 
 Answer = TypeVar("Answer")
 Phase = Literal["import", "probe", "claim", "compile", "load", "run"]
+# What ``Executable.run`` is, and what counts or observes it.
+Run: TypeAlias = Callable[[Sequence[Held], Into], list[Held]]
 
 _ELSEWHERE = "Run it on another backend"
 # What happened and what to do about it, by kind of error.
@@ -111,33 +114,30 @@ def guarded(
         raise _translated(name, phase, what, error) from error
 
 
-def guarded_compute(
-    name: str, compute: Callable[[Sequence[Held]], list[Held]], inputs: Sequence[Held]
-) -> list[Held]:
-    """Have a region computed; nearly every call of a program goes through here."""
-    if _is_ending:
-        _stay_out()
-    try:
-        return compute(inputs)
-    except _PASSED:
-        raise
-    except BaseException as error:
-        raise _translated(name, "run", "a region", error) from error
-
-
 def guarded_run(
-    name: str, run: Callable[[Sequence[Held]], Event], inputs: Sequence[Held], waits: bool
+    name: str, run: Run, inputs: Sequence[Held], into: Into = (), *, waits: bool = False
 ) -> list[Held]:
-    """Run a region and return its outputs, which it may still be computing if nobody waits."""
+    """Run a region; nearly every call of a program goes through here.
+
+    Buffers among its outputs may be pending unless ``waits``.
+    """
     if _is_ending:
         _stay_out()
     try:
-        event = run(inputs)
-        return event.wait() if waits else event.outputs
+        outputs = run(inputs, into)
+        return waited(outputs) if waits else outputs
     except _PASSED:
         raise
     except BaseException as error:
         raise _translated(name, "run", "a region", error) from error
+
+
+def waited(outputs: list[Held]) -> list[Held]:
+    """Block until a device has written the buffers that a run returned."""
+    for value in outputs:
+        if isinstance(value, Buffer):
+            value.wait()
+    return outputs
 
 
 def _stay_out() -> None:
@@ -162,7 +162,7 @@ def _end_calls() -> None:
 
 def _calls_run() -> bool:
     """Tell whether another thread is in a call."""
-    calls = {call.__code__ for call in (guarded, guarded_compute, guarded_run)}
+    calls = {call.__code__ for call in (guarded, guarded_run)}
     mine = threading.get_ident()
     stacks = [frame for thread, frame in sys._current_frames().items() if thread != mine]
     for top in stacks:

@@ -16,7 +16,7 @@ from typing import Any, final
 import numpy as np
 from numpy import ndarray
 
-from fusewire.contract.backend import Artifact, Device, Done, Event, Executable, Held, Slot
+from fusewire.contract.backend import Artifact, Device, Executable, Held, Into, Slot
 from fusewire.dtypes import bool_, string
 from fusewire.errors import EngineGarbage
 from fusewire.ir.dims import Dim, Symbol, bind_alone, evaluate, symbols
@@ -87,15 +87,15 @@ class IsolatedExecutable(Executable):
         loadable = self._loadable
         return self._service.call(loadable, lambda served, lane: served.run_bytes(loadable))
 
-    def run(self, inputs: Sequence[Held]) -> Event:
-        """Run in the child, to the end."""
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
+        """Run in the child; its outputs are in memory that both share."""
         key = tuple([(x.shape, x.dtype) if type(x) is np.ndarray else None for x in inputs])
         signature = self._known.get(key)
         if signature is None:
             signature = self._signature(key, inputs)
             if signature is None:
-                return Done(self._service.call(self._loadable, partial(self._run_any, inputs)))
-        return Done(self._service.call(self._loadable, partial(self._run, signature, inputs)))
+                return self._service.call(self._loadable, partial(self._run_any, inputs))
+        return self._service.call(self._loadable, partial(self._run, signature, inputs))
 
     def _signature(self, key: tuple[Any, ...], inputs: Sequence[HostValue]) -> _Signature | None:
         """Note what a call looks like; None if its header depends on more than shapes."""

@@ -19,7 +19,6 @@ from fusewire.contract.backend import (
     Backend,
     Config,
     Device,
-    Event,
     Executable,
     Held,
     Slot,
@@ -194,10 +193,9 @@ def run(
     executable: Executable, inputs: Sequence[HostValue], outputs: Sequence[Held] = ()
 ) -> list[HostValue]:
     """Run once, perhaps to memory that is given, and copy outputs from the device to the host."""
-    event: object = executable.run_into(inputs, outputs) if outputs else executable.run(inputs)
-    if not isinstance(event, Event):
-        raise TypeError(f"run must return Done([...]), found {type(event).__name__}")
-    found = event.wait()
+    found: object = executable.run(inputs, outputs)
+    if not isinstance(found, list):
+        raise TypeError(f"run must return a list of outputs, found {type(found).__name__}")
     return [x.read() if isinstance(x, Buffer) else x for x in found]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from fusewire.contract.backend import Held
+from fusewire.contract.backend import Held, Into
 from fusewire.contract.buffer import Buffer, HostBuffer, PartBuffer, StateBuffer, held_still
 from fusewire.contract.frontend import Structure
 from fusewire.errors import OptionsError, ShapeMismatchError
@@ -18,7 +18,7 @@ from fusewire.plan.execute import PlanRunner
 from fusewire.plan.transfer import fetched
 from fusewire.program.arguments import plain
 from fusewire.program.parameters import Parameters
-from fusewire.program.updates import may_write
+from fusewire.program.updates import may_write, wishes
 
 if TYPE_CHECKING:
     from fusewire.program.entry import Entry, Run
@@ -116,7 +116,7 @@ def as_buffer(value: Held) -> Any:
     return value
 
 
-def _results(entry: Entry, leaves: Sequence[Any], into: Sequence[Held]) -> list[Any]:
+def _results(entry: Entry, leaves: Sequence[Any], into: Into) -> list[Any]:
     """Run, one call of a state at a time; the results are where the engine left them."""
     states = [leaf for leaf in leaves if isinstance(leaf, StateBuffer)]
     if len({id(state) for state in states}) < len(states):
@@ -128,13 +128,15 @@ def _results(entry: Entry, leaves: Sequence[Any], into: Sequence[Held]) -> list[
         return _replaced(entry, leaves, into)
 
 
-def _replaced(entry: Entry, leaves: Sequence[Any], into: Sequence[Held]) -> list[Any]:
+def _replaced(entry: Entry, leaves: Sequence[Any], into: Into) -> list[Any]:
     """Run, and replace states."""
     inputs = [_taken(*pair) for pair in zip(entry.inputs, leaves, strict=True)]
     runner, updates = entry.runner, entry.updates
     if isinstance(runner, PlanRunner):
         pairs = entry.in_place if updates else ()
-        results = runner.held(inputs, into, pairs if may_write(pairs, inputs) else ())
+        if may_write(pairs, inputs):
+            into = wishes(len(entry.results.names), pairs, into)
+        results = runner.run(inputs, into, keeps_buffers=True)
     else:
         # What answers until engines are compared, or watches them, takes arrays of the host.
         results = runner.call([fetched(x) for x in inputs])

@@ -9,19 +9,22 @@ so that nothing else is copied.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from fusewire.contract.backend import Held
+from fusewire.contract.backend import Held, Into
 from fusewire.host_memory import address
 from fusewire.ir.graph import Array, Graph
 from fusewire.plan.execute import PlanRunner
-from fusewire.plan.regions import Updates
 
 if TYPE_CHECKING:
     from fusewire.plan.runner import Runner
+
+# Pairs of an output and the input that it replaces, by their places.
+Updates: TypeAlias = Sequence[tuple[int, int]]
 
 
 def in_place(graph: Graph, updates: Updates) -> list[tuple[int, int]]:
@@ -60,12 +63,20 @@ def _span(array: Array) -> tuple[int, int]:
     return byte_bounds(array)
 
 
+def wishes(count: int, updates: Updates, memory: Into = ()) -> Into:
+    """Say where so many outputs may go: over inputs, or else to memory of the caller's."""
+    places = dict(updates)
+    rest = memory or [None] * count
+    return [places.get(output, rest[output]) for output in range(count)]
+
+
 def updating_call(
     runner: Runner, graph: Graph, updates: Updates
 ) -> Callable[[Sequence[Held]], list[Any]]:
     """Return what runs a graph and writes outputs over inputs, in place where that is possible."""
     call, pairs = runner.call, in_place(graph, updates)
-    write = runner.updating(pairs) if isinstance(runner, PlanRunner) else call
+    into = wishes(len(graph.outputs), pairs)
+    write = partial(runner.run, into=into) if isinstance(runner, PlanRunner) else call
 
     def run(inputs: Sequence[Held]) -> list[Any]:
         outputs = write(inputs) if may_write(pairs, inputs) else call(inputs)

@@ -493,7 +493,7 @@ class Decider:
         built = build(fallback.backend, graph, fallback.device)
         run = LimitedExecutable(built, self.options.run_limits).run
         # Raises if the values are at fault, and not the engines: the next call compares again.
-        guarded_run(FALLBACK, run, inputs, True)
+        guarded_run(FALLBACK, run, inputs)
         is_limited = self.options.backend_names and self.options.max_fallback_share is not None
         if self.options.fallback == "error" or is_limited:
             raise error

@@ -30,12 +30,11 @@ from fusewire.contract.backend import (
     BackendInfo,
     Config,
     Device,
-    Done,
-    Event,
     Exchange,
     Executable,
     Gap,
     Held,
+    Into,
     Offer,
     Refusal,
     Unavailable,
@@ -173,7 +172,7 @@ class ChaosExecutable(Executable):
         """Always: faults do not take turns."""
         return True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Run node by node; garbage has another dtype, an alias is an input."""
         if self._chaos.phase in ("value", "row"):
             self._chaos.strikes_as_asked(inputs)
@@ -181,13 +180,13 @@ class ChaosExecutable(Executable):
         is_early = (self._phase, self._chaos.phase) == ("run", "rerun")
         self._phase = "rerun"
         if fault == "alias":
-            return Done(list(inputs))
+            return list(inputs)
         found = [x.copy() if isinstance(x, np.ndarray) else x for x in self._interpreter(inputs)]
         if fault == "garbage":
-            return Done([x.astype(np.int8) for x in found])
+            return [x.astype(np.int8) for x in found]
         if self._spoiler is None or is_early:
-            return Done(found)
-        return Done(self._spoiler(found, inputs))
+            return found
+        return self._spoiler(found, inputs)
 
 
 @final

@@ -88,7 +88,7 @@ def _ready(backend: Backend, device: Device, work: Step, side: int) -> Callable[
     given = np.linspace(-2, 2, side * side, dtype=np.float32).reshape(side, side)
 
     def run() -> None:
-        for value in executable.run([hand_over(given, backend.exchange_on(device))]).wait():
+        for value in executable.run([hand_over(given, backend.exchange_on(device))]):
             to_host(value)
 
     return run

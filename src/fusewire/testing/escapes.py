@@ -30,13 +30,12 @@ from fusewire.contract.backend import (
     BackendInfo,
     Config,
     Device,
-    Done,
-    Event,
     Exchange,
     Executable,
     Fact,
     Gap,
     Held,
+    Into,
     Offer,
     Refusal,
     Unavailable,
@@ -502,11 +501,11 @@ class EscapeExecutable(Executable):
     def __init__(self, targets: Targets) -> None:
         self._targets = targets
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Make all attempts; the input is as long as their list."""
         if "allocate" in self._targets:
-            return Done([np.full(len(ATTEMPTS), _allocate(), np.int64)])
-        return Done([np.array([try_(self._targets) for try_ in ATTEMPTS.values()], np.int64)])
+            return [np.full(len(ATTEMPTS), _allocate(), np.int64)]
+        return [np.array([try_(self._targets) for try_ in ATTEMPTS.values()], np.int64)]
 
 
 @final

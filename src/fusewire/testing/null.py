@@ -19,12 +19,11 @@ from fusewire.contract.backend import (
     BackendInfo,
     Config,
     Device,
-    Done,
-    Event,
     Exchange,
     Executable,
     Gap,
     Held,
+    Into,
     Offer,
     Refusal,
     Unavailable,
@@ -56,15 +55,15 @@ class NullExecutable(Executable):
         """Always: there is no state."""
         return True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Return zeros; a size that no input determines is 0."""
         if self._makers is not None:
-            return Done([make() for make in self._makers])
+            return [make() for make in self._makers]
         bound: Bindings = {}
         for type_, given in zip(self._inputs, inputs, strict=True):
             if isinstance(type_, TensorType) and isinstance(given, np.ndarray):
                 bind(type_, given.shape, bound, "an input")
-        return Done([_maker(type_, bound)() for type_ in self._outputs])
+        return [_maker(type_, bound)() for type_ in self._outputs]
 
 
 def _maker(type_: Type, bound: Bindings) -> Callable[[], Any]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
-from fusewire.contract.backend import Config, Device, Done, Event, Executable, Held, Refusal
+from fusewire.contract.backend import Config, Device, Executable, Held, Into, Refusal
 from fusewire.errors import BackendHung, BudgetError, EngineError, EngineOutOfMemory
 from fusewire.ir.graph import Graph
 from fusewire.plan.transfer import fetched
@@ -56,7 +56,7 @@ class ConfinedExecutable(Executable):
             raise self._error(answer)
         self._contact = answer
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Run in the child."""
         if self._contact is None:
             self.start(inputs, 0.0)
@@ -65,7 +65,7 @@ class ConfinedExecutable(Executable):
         outputs = rerun(self._contact, arrays, self._limits)
         if isinstance(outputs, Refusal):
             raise self._error(outputs)
-        return Done(list(outputs))
+        return list(outputs)
 
     def _error(self, refusal: Refusal) -> Exception:
         error = BY_CODE[refusal.code](refusal.reason, refusal.suggestion)

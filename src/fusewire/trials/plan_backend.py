@@ -18,12 +18,12 @@ from fusewire.contract.backend import (
     BackendInfo,
     Config,
     Device,
-    Event,
     Exchange,
     Executable,
     Fact,
     Gap,
     Held,
+    Into,
     Offer,
     Refusal,
     Unavailable,
@@ -168,11 +168,11 @@ class _MeasuredPlan(Executable):
         """As the plan itself."""
         return True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Run the plan; the first inputs serve to measure it, too."""
         if self._inputs is None:
             self._inputs = list(inputs)
-        return self._runner.run(inputs)
+        return self._runner.run(inputs, into)
 
     @property
     def metrics(self) -> Mapping[str, float]:

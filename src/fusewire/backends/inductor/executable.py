@@ -16,7 +16,7 @@ from fusewire.backends.inductor.library import Library, as_file
 from fusewire.backends.torch.exported import buffer_name
 from fusewire.backends.torch.storage import entrance, exit_of, quiet_about_read_only
 from fusewire.backends.torch.threads import run_with, threads_in
-from fusewire.contract.backend import Artifact, Done, Event, Executable, Held, Slot
+from fusewire.contract.backend import Artifact, Executable, Held, Into, Slot
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Array
 
@@ -44,11 +44,11 @@ class InductorExecutable(Executable):
         """The runner has one call at a time; others wait inside it."""
         return True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Run to the end; outputs are fresh, writable, and the caller's."""
         if self._threads is None:
-            return Done(self._run(inputs))
-        return Done(run_with(self._threads, self._run, inputs))
+            return self._run(inputs)
+        return run_with(self._threads, self._run, inputs)
 
     def _run(self, inputs: Sequence[Any]) -> list[Held]:
         tensors = [enter(x) for enter, x in zip(self._enters, inputs, strict=True)]

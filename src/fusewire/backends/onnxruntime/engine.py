@@ -369,6 +369,6 @@ def _doubled(backend: Backend, device: Device) -> list[float]:
     slots = (Slot("input", "x", float32, (3,)), Slot("output", "y", float32, (3,)))
     launch: dict[str, Fact] = {**_launch(device, Config()), "inputs": ("x",), "outputs": ("y",)}
     artifact = Artifact("rebuild", SUM, slots, launch=launch)
-    (sums,) = backend.load(artifact, device, {}).run([np.ones(3, np.float32)]).wait()
+    (sums,) = backend.load(artifact, device, {}).run([np.ones(3, np.float32)])
     doubled: list[float] = np.asarray(sums).tolist()
     return doubled

@@ -24,11 +24,10 @@ from fusewire.contract.backend import (
     HOST_NODES,
     Artifact,
     Device,
-    Done,
-    Event,
     Executable,
     Fact,
     Held,
+    Into,
     Slot,
 )
 from fusewire.dtypes import DType
@@ -114,18 +113,16 @@ class PlainSession(ProfiledSession, Executable):
         """Sessions may be run by several threads at once."""
         return True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
-        """Run to the end."""
-        return Done(self.compute(inputs))
-
-    def compute(self, inputs: Sequence[Held]) -> list[Held]:
-        """Run to the end, with what stays bound for these shapes if it is small."""
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
+        """Run with what stays bound for these shapes if it is small, or with what is given."""
+        if into and (targets := self._targets(inputs, into)):
+            return self._run_bound(inputs, targets)
         if not self._may_keep:
             return self._run_plain(inputs)
         shapes = tuple(map(_shape_of, inputs))
         session = self._sized.get(shapes)
         if session is not None:
-            return session.compute(inputs)
+            return session.run(inputs)
         outputs = self._run_plain(inputs)
         if shapes != self._last:
             self._last = shapes
@@ -151,18 +148,20 @@ class PlainSession(ProfiledSession, Executable):
             return None
         return bound_session(self._held[0], Edges(inputs, outputs), self._held[1])
 
-    def run_updating(self, inputs: Sequence[Held], updates: Sequence[tuple[int, int]]) -> Event:
-        """Run with inputs and the outputs that replace them in the same memory."""
-        pairs = [pair for pair in updates if self._may_update(*pair, inputs)]
-        return self._run_bound(inputs, {output: inputs[place] for output, place in pairs})
-
-    def run_into(self, inputs: Sequence[Held], outputs: Sequence[Held]) -> Event:
-        """Run with outputs in memory of the caller's, where its shape is that of the output."""
+    def _targets(self, inputs: Sequence[Held], into: Into) -> Mapping[int, Any]:
+        """Say which outputs go over inputs, or to memory whose shape is that of the output."""
         if not self._may_bind:
-            return self.run(inputs)
-        made = self._made_for(inputs)
-        pairs = enumerate(outputs)
-        return self._run_bound(inputs, {i: x for i, x in pairs if _can_hold(x, made[i])})
+            return {}
+        is_given = any(isinstance(wish, np.ndarray) for wish in into)
+        made = self._made_for(inputs) if is_given else self._made
+        targets: dict[int, Any] = {}
+        for output, wish in enumerate(into):
+            if isinstance(wish, int):
+                if self._may_update(output, wish, inputs):
+                    targets[output] = inputs[wish]
+            elif _can_hold(wish, made[output]):
+                targets[output] = wish
+        return targets
 
     def _made_for(self, inputs: Sequence[Any]) -> Sequence[Slot]:
         """Say what the outputs are for such inputs, as far as that can be told."""
@@ -178,16 +177,14 @@ class PlainSession(ProfiledSession, Executable):
             bind_alone(slot.dims, shape, sizes)
         return sizes
 
-    def _run_bound(self, inputs: Sequence[Held], targets: Mapping[int, Any]) -> Event:
-        if not targets:
-            return self.run(inputs)
+    def _run_bound(self, inputs: Sequence[Held], targets: Mapping[int, Any]) -> list[Held]:
         try:
             binding = self._bindings.pop()
         except IndexError:
             binding = _MemoryBinding(self._held[0], self._inputs, self._outputs)
         outputs = binding.run(inputs, targets)
         self._bindings.append(binding)
-        return Done(outputs)
+        return outputs
 
     def _may_update(self, output: int, place: int, inputs: Sequence[Any]) -> bool:
         is_known = output < len(self._in_place) and self._in_place[output] == place
@@ -297,16 +294,12 @@ class SmallSession(ProfiledSession, Executable):
     def _bound(self) -> Binding:
         return bound_small(self._held[0], self._edges)
 
-    def run(self, inputs: Sequence[Held]) -> Event:
-        """Run to the end."""
-        return Done(self.compute(inputs))
-
 
 @final
 class BoundSession(SmallSession):
     """A session of several inputs or outputs."""
 
-    def compute(self, inputs: Sequence[Held]) -> list[Held]:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Run to the end."""
         try:
             bound = self._free.pop()
@@ -339,7 +332,7 @@ class SingleSession(SmallSession):
         ((_, slot),) = edges.inputs
         self._shape = slot.dims
 
-    def compute(self, inputs: Sequence[Held]) -> list[Held]:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Run to the end."""
         x: Any
         (x,) = inputs
@@ -393,11 +386,7 @@ class TypedSession(ProfiledSession, Executable):
         """Sessions may be run by several threads at once."""
         return True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
-        """Run to the end."""
-        return Done(self.compute(inputs))
-
-    def compute(self, inputs: Sequence[Held]) -> list[Held]:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Run to the end."""
         feed = {name: lent(x, of) for (name, of), x in zip(self._inputs, inputs, strict=True)}
         values = self._run(feed, self._outputs, None)

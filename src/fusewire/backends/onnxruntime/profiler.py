@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, final
 
-from fusewire.contract.backend import Executable, Held
+from fusewire.contract.backend import Executable, Held, Into
 from fusewire.contract.profiling import KernelTime, Profiled
 
 # How the engine ends the names of events that are runs of kernels.
@@ -90,10 +90,12 @@ class ProfiledSession(Profiled):
         if self.profiler is not None:
             self.profiler.begin()
 
-    def run_profiled(self, inputs: Sequence[Held]) -> tuple[list[Held], Sequence[KernelTime]]:
+    def run_profiled(
+        self, inputs: Sequence[Held], into: Into = ()
+    ) -> tuple[list[Held], Sequence[KernelTime]]:
         """Run the second session; what it measured is known at the end."""
         assert self.profiler is not None, "every session that is loaded has one"
-        return self.profiler.begin().run(inputs).wait(), ()
+        return self.profiler.begin().run(inputs, into), ()
 
     def end_profile(self) -> Sequence[KernelTime]:
         """End the second session."""

@@ -16,7 +16,7 @@ import numpy as np
 from fusewire.backends.openvino.api import openvino
 from fusewire.backends.openvino.edges import Border, Edge, SizeCheck, input_edge, output_edge
 from fusewire.backends.openvino.storage import Storage
-from fusewire.contract.backend import Done, Event, Executable, Held, Role, Slot
+from fusewire.contract.backend import Executable, Held, Into, Role, Slot
 from fusewire.contract.profiling import KernelTime, Profiled
 from fusewire.errors import ShapeMismatchError
 from fusewire.host_memory import aligned_empty, maker
@@ -73,12 +73,9 @@ class OpenvinoExecutable(Executable, Profiled):
         request = self._compiled.create_infer_request()
         return self._kind(request, self._inputs, self._outputs, self._check)
 
-    def run(self, inputs: Sequence[Held]) -> Event:
-        """Run to the end."""
-        return Done(self.compute(inputs))
-
-    def compute(self, inputs: Sequence[Held], given: Given = _NOTHING) -> list[Held]:
-        """Run to the end; large outputs may go to memory that is given."""
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
+        """Run to the end; large outputs go to memory of the caller's that can hold them."""
+        given = self._given(into) if into else _NOTHING
         try:
             request = self._free.pop()
         except IndexError:
@@ -87,13 +84,9 @@ class OpenvinoExecutable(Executable, Profiled):
         self._free.append(request)
         return outputs
 
-    def run_into(self, inputs: Sequence[Held], outputs: Sequence[Held]) -> Event:
-        """Run with large outputs in memory of the caller's, where that can hold them."""
-        pairs = zip(self._outputs, outputs, strict=True)
-        given: dict[int, Any] = {
-            place: x for place, (edge, x) in enumerate(pairs) if _can_hold(edge, x)
-        }
-        return Done(self.compute(inputs, given))
+    def _given(self, into: Into) -> Given:
+        pairs: Any = enumerate(zip(self._outputs, into, strict=True))
+        return {place: wish for place, (edge, wish) in pairs if _can_hold(edge, wish)}
 
     def begin_profile(self) -> None:
         """Compile the second model, unless it is there."""
@@ -101,15 +94,17 @@ class OpenvinoExecutable(Executable, Profiled):
             if self._counting is None and self.compile_counting is not None:
                 self._counting = self.compile_counting()
 
-    def run_profiled(self, inputs: Sequence[Held]) -> tuple[list[Held], Sequence[KernelTime]]:
+    def run_profiled(
+        self, inputs: Sequence[Held], into: Into = ()
+    ) -> tuple[list[Held], Sequence[KernelTime]]:
         """Run the second model, and read its counters."""
         self.begin_profile()
         counting = self._counting
         if counting is None:
-            return self.run(inputs).wait(), ()
+            return self.run(inputs, into), ()
         request = counting._free.pop() if counting._free else counting._request()
         start = perf_counter()
-        outputs = request.run(inputs)
+        outputs = request.run(inputs, counting._given(into) if into else _NOTHING)
         kernels = _placed(request.native.profiling_info, start, perf_counter())
         counting._free.append(request)
         return outputs, kernels

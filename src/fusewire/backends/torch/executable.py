@@ -15,7 +15,7 @@ from torch._C import _InferenceMode
 from fusewire.backends.torch.program import Program, copied_outputs
 from fusewire.backends.torch.storage import entrance, exit_of, quiet_about_read_only
 from fusewire.backends.torch.threads import run_with
-from fusewire.contract.backend import Done, Event, Executable, Held
+from fusewire.contract.backend import Executable, Held, Into
 from fusewire.ir.graph import Graph
 
 
@@ -37,11 +37,11 @@ class TorchExecutable(Executable):
         """Calls share nothing but weights."""
         return True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Run to the end; outputs are fresh, writable, and the caller's."""
         if self._threads is None:
-            return Done(self._run(inputs))
-        return Done(run_with(self._threads, self._run, inputs))
+            return self._run(inputs)
+        return run_with(self._threads, self._run, inputs)
 
     def _run(self, inputs: Sequence[Any]) -> list[Held]:
         with _InferenceMode(True):

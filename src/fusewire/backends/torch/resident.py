@@ -17,7 +17,7 @@ from fusewire.backends.torch.storage import (
     exit_of,
     quiet_about_read_only,
 )
-from fusewire.contract.backend import Event, Executable, Held
+from fusewire.contract.backend import Executable, Held, Into
 from fusewire.contract.buffer import Buffer, EngineBuffer, note_download, note_upload
 from fusewire.ir.graph import Array, Graph
 from fusewire.ir.types import TensorType
@@ -100,12 +100,12 @@ class ResidentTorchExecutable(Executable):
         """Calls share nothing but weights."""
         return True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Start a run: its outputs may be given to the next one before it is done."""
         with torch.inference_mode(), full_precision(self._place):
             pairs = zip(self._enters, inputs, strict=True)
             found = self._program([self._shown(enter, x) for enter, x in pairs])
-            return _Started([self._held(i, x) for i, x in enumerate(found)], self._place)
+            return [self._held(i, x) for i, x in enumerate(found)]
 
     def _shown(self, enter: Callable[[Array], Tensor], value: Any) -> Tensor:
         if isinstance(value, TorchBuffer):
@@ -118,22 +118,3 @@ class ResidentTorchExecutable(Executable):
         x = x.clone(memory_format=torch.contiguous_format) if self._copied[index] else x
         type_ = TensorType(self._dtypes[index], tuple(x.shape))
         return TorchBuffer(self._device, type_, x.contiguous())
-
-
-@final
-class _Started(Event):
-    """A run whose outputs are promised."""
-
-    def __init__(self, outputs: list[Held], place: Any) -> None:
-        self._outputs = outputs
-        self._place = place
-
-    @property
-    def outputs(self) -> list[Held]:
-        """The buffers."""
-        return self._outputs
-
-    def wait(self) -> list[Held]:
-        """Block until the device has written them."""
-        wait_for(self._place)
-        return self._outputs

@@ -128,7 +128,7 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator, Inspector):
 
         x = Value(TensorType(float32, (3,)), "x")
         held = np.array([1.0, 2.5, -4.0], np.float32)
-        (got,) = build(self, Graph([x], [add(x, x)]), device).run([held]).wait()
+        (got,) = build(self, Graph([x], [add(x, x)]), device).run([held])
         assert isinstance(got, np.ndarray)
         return "" if np.array_equal(got, held + held) else f"{device.name}: x + x is {got}."
 

@@ -10,7 +10,7 @@ import numpy as np
 from fusewire.backends.triton.client import Client
 from fusewire.backends.triton.printer import Function
 from fusewire.backends.triton.program import brought_data
-from fusewire.contract.backend import Done, Event, Executable, Held, Slot
+from fusewire.contract.backend import Executable, Held, Into, Slot
 from fusewire.errors import ShapeMismatchError
 from fusewire.ir.graph import Array
 
@@ -54,7 +54,7 @@ class Interpreted(Executable):
         """Scratch memory is of one run at a time."""
         return False
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Send inputs, wait for outputs."""
         if self._client.generation != self._generation:
             self._generation = self._load()
@@ -63,7 +63,7 @@ class Interpreted(Executable):
         outputs: list[Held] = []
         for slot, blob in zip(self._outputs, frame.blobs, strict=True):
             outputs.append(blob.view(slot.dtype.numpy).reshape([int(str(d)) for d in slot.dims]))
-        return Done(outputs)
+        return outputs
 
     def close(self) -> None:
         """Have the child let go of it."""

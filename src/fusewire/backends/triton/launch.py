@@ -17,7 +17,7 @@ from typing import Any, final
 import numpy as np
 
 from fusewire.backends.triton.program import Program
-from fusewire.contract.backend import Device, Done, Event, Executable, Fact, Held, Slot
+from fusewire.contract.backend import Device, Executable, Fact, Held, Into, Slot
 from fusewire.errors import EngineOutOfMemory, EngineRaised, ShapeMismatchError
 from fusewire.ir.graph import Array
 
@@ -217,7 +217,7 @@ class Launched(Executable):
         """Memory is of one run at a time."""
         return False
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Copy inputs to the device, launch all kernels in its queue, and copy outputs back."""
         self._driver.use(self._number)
         allocations = self._program.schedule.allocations
@@ -235,7 +235,7 @@ class Launched(Executable):
                 found = made[m.place]
                 assert isinstance(found, np.ndarray)
                 self._driver.fetch(found, memory)
-        return Done(made)
+        return made
 
     def _launch(
         self, place: int, memories: Sequence[int], steps: Sequence[int], programs: int

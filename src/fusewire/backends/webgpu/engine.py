@@ -122,7 +122,7 @@ class WebGpuBackend(Backend, Tuner, Inspector):
 
         x = Value(TensorType(float32, (3,)), "x")
         held = np.array([1.0, 2.5, -4.0], np.float32)
-        (got,) = build(self, Graph([x], [add(x, x)]), device).run([held]).wait()
+        (got,) = build(self, Graph([x], [add(x, x)]), device).run([held])
         assert isinstance(got, Buffer)
         answer = got.read()
         return "" if np.array_equal(answer, held + held) else f"{device.name}: x + x is {answer}."

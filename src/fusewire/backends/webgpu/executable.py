@@ -19,7 +19,7 @@ import wgpu
 
 from fusewire.backends.webgpu.context import Context, Memory, WebGpuBuffer, is_loss, whole_words
 from fusewire.backends.webgpu.program import Program
-from fusewire.contract.backend import Event, Executable, Held, Slot
+from fusewire.contract.backend import Executable, Held, Into, Slot
 from fusewire.contract.profiling import KernelTime, Profiled
 from fusewire.contract.tuning import Clocked
 from fusewire.errors import EngineRaised, ShapeMismatchError
@@ -334,27 +334,6 @@ class Binding:
 
 
 @final
-class WebGpuEvent(Event):
-    """Work that was submitted."""
-
-    __slots__ = ("_context", "_made")
-
-    def __init__(self, context: Context, made: list[WebGpuBuffer]) -> None:
-        self._context = context
-        self._made = made
-
-    @property
-    def outputs(self) -> list[Held]:
-        """Buffers of the device: whoever reads them, or runs on them, comes after in its queue."""
-        return list(self._made)
-
-    def wait(self) -> list[Held]:
-        """Block until the device is done."""
-        self._context.wait()
-        return self.outputs
-
-
-@final
 class WebGpuExecutable(Executable, Clocked, Profiled):
     """Kernels in a line. Tensors stay on the device from run to run."""
 
@@ -386,15 +365,16 @@ class WebGpuExecutable(Executable, Clocked, Profiled):
         """Runs join one queue, each as a whole, so scratch memory is never in two at once."""
         return True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
-        """Submit the kernels; ``inputs`` are host arrays, or buffers of this device."""
-        return self.run_into(inputs, ())
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
+        """Submit the kernels; ``inputs`` are host arrays, or buffers of this device.
 
-    def run_into(self, inputs: Sequence[Held], outputs: Sequence[Held]) -> Event:
-        """Submit the kernels; they write to ``outputs`` where those are buffers of this device."""
+        They write where ``into`` has buffers of this device, and to a state itself where all that
+        a kernel does is to copy it. Whoever reads the outputs, or runs on them, comes after in the
+        device's queue.
+        """
         binding = self._binding
         try:
-            return self._submit(binding, inputs, outputs)
+            return self._submit(binding, inputs, into)
         except wgpu.GPUError as error:
             if not is_loss(error):
                 raise
@@ -402,61 +382,56 @@ class WebGpuExecutable(Executable, Clocked, Profiled):
         with self._lock:
             if self._binding is binding:
                 self._binding = Binding(self._renew(binding.context), self._program, self._weights)
-        return self._submit(self._binding, inputs, outputs)
+        return self._submit(self._binding, inputs, into)
 
-    def run_profiled(self, inputs: Sequence[Held]) -> tuple[list[Held], Sequence[KernelTime]]:
+    def run_profiled(
+        self, inputs: Sequence[Held], into: Into = ()
+    ) -> tuple[list[Held], Sequence[KernelTime]]:
         """Run to the end with timestamps around every dispatch, if the device has them."""
         binding = self._binding
         clock = binding.profiling_clock()
         if clock is None:
-            return self.run(inputs).wait(), ()
+            outputs = self.run(inputs, into)
+            self._binding.context.wait()
+            return outputs, ()
         try:
-            outputs = self._submit(binding, inputs, (), clock).wait()
+            outputs = self._submit(binding, inputs, into, clock)
+            binding.context.wait()
         except wgpu.GPUError as error:
             if not is_loss(error):
                 raise
-            return self.run(inputs).wait(), ()
+            outputs = self.run(inputs, into)
+            self._binding.context.wait()
+            return outputs, ()
         end = perf_counter()
         return outputs, placed(binding.dispatch_names(), clock.ticks(), end)
-
-    def run_updating(self, inputs: Sequence[Held], updates: Sequence[tuple[int, int]]) -> Event:
-        """Submit the kernels without those that copy a state; others write to the state itself."""
-        binding = self._binding
-        context, skipped = binding.context, []
-        given = [self._accept(context, x, t) for x, t in zip(inputs, self._inputs, strict=True)]
-        memories = [x.memory() for x in given]
-        made: list[WebGpuBuffer | None] = [None] * len(self._outputs)
-        for output, place in updates:
-            number = binding.copying(output, place)
-            is_once = sum(x is memories[place] for x in memories) == 1
-            if number is None or not is_once or given[place] is not inputs[place]:
-                continue
-            made[output] = given[place]
-            skipped.append(number)
-        if not skipped or self._program.mode != "plain":
-            return self.run(given)
-        pairs = zip(made, self._outputs, strict=True)
-        new = [WebGpuBuffer(context, t) if x is None else x for x, t in pairs]
-        binding.submit(memories, [x.memory() for x in new], skipped)
-        return WebGpuEvent(context, new)
 
     def _submit(
         self,
         binding: Binding,
         inputs: Sequence[Held],
-        outputs: Sequence[Held],
+        into: Into = (),
         clock: Clock | None = None,
-    ) -> Event:
+    ) -> list[Held]:
         context = binding.context
         given = [self._accept(context, x, t) for x, t in zip(inputs, self._inputs, strict=True)]
         memories = [x.memory() for x in given]
-        if outputs:
-            pairs = zip(outputs, self._outputs, strict=True)
-            made = [_target(context, x, type_) for x, type_ in pairs]
-        else:
-            made = [WebGpuBuffer(context, type_) for type_ in self._outputs]
-        binding.submit(memories, [x.memory() for x in made], clock=clock)
-        return WebGpuEvent(context, made)
+        is_plain = clock is None and self._program.mode == "plain"
+        made: list[WebGpuBuffer] = []
+        skipped: list[int] = []
+        for output, type_ in enumerate(self._outputs):
+            wish = into[output] if into else None
+            if isinstance(wish, int):
+                number = binding.copying(output, wish) if is_plain else None
+                is_once = sum(x is memories[wish] for x in memories) == 1
+                if number is not None and is_once and given[wish] is inputs[wish]:
+                    # Other kernels than the one that copies the state write to the state itself.
+                    made.append(given[wish])
+                    skipped.append(number)
+                    continue
+            made.append(_target(context, wish, type_))
+        binding.submit(memories, [x.memory() for x in made], skipped, clock)
+        return list(made)
 
     @property
     def kernel_seconds(self) -> list[float]:
@@ -495,7 +470,7 @@ class WebGpuExecutable(Executable, Clocked, Profiled):
         return context.upload(array, type_)
 
 
-def _target(context: Context, value: Held, type_: TensorType) -> WebGpuBuffer:
+def _target(context: Context, value: object, type_: TensorType) -> WebGpuBuffer:
     """Return the memory of an output: the caller's, if a kernel can write to it."""
     if isinstance(value, WebGpuBuffer) and value.context is context and value.type == type_:
         value.require_open()

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from fusewire.contract.backend import Done, Event, Executable, Held, Slot
+from fusewire.contract.backend import Executable, Held, Into, Slot
 from fusewire.dtypes import DType
 from fusewire.errors import ShapeMismatchError
 from fusewire.host_memory import ALIGNMENT, address, aligned_copy
@@ -55,26 +55,25 @@ class XlaExecutable(Executable):
         """Return what XLA planned."""
         return None if self._planned is None else self._planned()
 
-    def run(self, inputs: Sequence[Held]) -> Event:
-        """Run to the end."""
-        return Done(self.compute(inputs))
-
-    def compute(self, inputs: Sequence[Held]) -> list[Held]:
-        """Run to the end; outputs are fresh, writable, and the caller's."""
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
+        """Run to the end; outputs may go over inputs that XLA returned earlier."""
+        if into and self._update is not None:
+            updates = [(output, x) for output, x in enumerate(into) if isinstance(x, int)]
+            if updates:
+                return self._updated(self._update, inputs, updates)
         if self._narrow or self._large:
             inputs = self._shown(inputs)
         outputs: list[Held] = self.call(*inputs)  # type: ignore[assignment] # arrays are held
         return outputs
 
-    def run_updating(self, inputs: Sequence[Held], updates: Sequence[tuple[int, int]]) -> Event:
-        """Run, and write outputs over inputs that XLA returned earlier."""
-        if self._update is None:
-            return self.run(inputs)
-        outputs, written = self._update(self._shown(inputs), updates)
+    def _updated(
+        self, update: Update, inputs: Sequence[Held], updates: Sequence[tuple[int, int]]
+    ) -> list[Held]:
+        outputs, written = update(self._shown(inputs), updates)
         held: list[Held] = list(outputs)
         for output, place in written:
             held[output] = inputs[place]
-        return Done(held)
+        return held
 
     def _shown(self, inputs: Sequence[Any]) -> list[Any]:
         """View narrow dtypes as bytes, and align what is large."""

@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from fusewire.contract.backend import Event, Executable, Held, Slot
+from fusewire.contract.backend import Executable, Held, Into, Slot
 from fusewire.contract.buffer import Buffer, EngineBuffer, note_download, note_upload
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
@@ -99,35 +99,15 @@ class ResidentExecutable(Executable):
         """Every run has its own buffers."""
         return True
 
-    def run(self, inputs: Sequence[Held]) -> Event:
+    def run(self, inputs: Sequence[Held], into: Into = ()) -> list[Held]:
         """Start a run: its outputs may be given to the next one before it is done."""
         given = [self._shown(x, narrow) for x, narrow in zip(inputs, self._narrow, strict=True)]
         arrays = self._call(*given)
         made = zip(self._types, arrays, strict=True)
-        return Started([XlaBuffer(self._device, type_, x, self._put) for type_, x in made])
+        return [XlaBuffer(self._device, type_, x, self._put) for type_, x in made]
 
     def _shown(self, value: Any, is_narrow: bool) -> Any:
         if isinstance(value, XlaBuffer):
             return value.tensor
         note_upload(value.nbytes)
         return bytes_of_narrow(value, is_narrow)
-
-
-@final
-class Started(Event):
-    """A run whose outputs are promised."""
-
-    def __init__(self, outputs: list[Held]) -> None:
-        self._outputs = outputs
-
-    @property
-    def outputs(self) -> list[Held]:
-        """The buffers."""
-        return self._outputs
-
-    def wait(self) -> list[Held]:
-        """Block until the device has written them."""
-        for x in self._outputs:
-            assert isinstance(x, XlaBuffer)
-            x.wait()
-        return self._outputs

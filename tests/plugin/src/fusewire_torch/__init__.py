@@ -33,13 +33,13 @@ class Eager(fb.Executable):
         self.torch, self.graph = torch, graph
         self.held = {v: torch.tensor(v.constant.array) for v in graph.constants}
 
-    def run(self, inputs: Any) -> fb.Done:
+    def run(self, inputs: Any, into: fb.Into = ()) -> list[Any]:
         given = [self.torch.from_numpy(x.copy()) for x in inputs]
         values = self.held | dict(zip(self.graph.inputs, given, strict=True))
         for node in self.graph.nodes:
             function = getattr(self.torch, TABLE[node.op])
             values[node.outputs[0]] = function(*[values[v] for v in node.operands])
-        return fb.Done([values[v].numpy().copy() for v in self.graph.outputs])
+        return [values[v].numpy().copy() for v in self.graph.outputs]
 
 
 @final
@@ -49,7 +49,7 @@ class TorchBackend(fb.Backend):
         version("torch"),
         "PyTorch, eager.",
         "an example",
-        (2, 0),
+        (3, 0),
     )
     gaps = ()
     exchange = fb.Exchange()
