@@ -13,7 +13,7 @@ import pytest
 
 import fusewire as fw
 from tests.flaky import compiled, registered
-from tests.halfway import KINDS
+from tests.halfway import KINDS, HalfwayExecutable
 from tests.program.forms import FORMS, Call, cache_after
 from tests.program.states import X, engines
 
@@ -26,6 +26,18 @@ def test_what_a_call_replaces_is_right_whatever_was_written(form: Any, kind: str
     call: Call = form(partial(fw.compile, registry=registry, backend="halfway", **options))
     for step in range(5):
         np.testing.assert_array_equal(call(step), cache_after(step + 1))
+
+
+def test_calls_after_a_failure_write_where_they_are_asked_to() -> None:
+    registry = engines(halfway="tests.halfway:half")
+    options: dict[str, Any] = {"level": 0, "isolate": "never", "fallback": "allow"}
+    program = fw.compile(lambda x: np.exp(x), X, registry=registry, backend="halfway", **options)
+    out, before = np.empty_like(X), HalfwayExecutable.offered
+    # The second call fails half-way, and those after it are counted.
+    for turn in range(4):
+        assert program.run(X + turn, out=out).outputs is out
+        np.testing.assert_allclose(out, np.exp(X + turn), rtol=1e-6)
+    assert HalfwayExecutable.offered == before + 4
 
 
 @pytest.mark.parametrize(("kind", "phase"), [("single", "wait"), ("device", "read")])
