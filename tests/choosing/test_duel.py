@@ -103,11 +103,11 @@ def test_duel_of_long_calls_ends_soon() -> None:
 
 
 class LateSleeper(Sleeper):
-    """Sleeps from its third call on, as on a machine that others begin to use."""
+    """Sleeps from its fourth call on, as on a machine that others begin to use."""
 
     def call(self, inputs: Sequence[Any]) -> list[Any]:
         self.calls += 1
-        time.sleep(self.seconds if self.calls > 2 else 0.0)
+        time.sleep(self.seconds if self.calls > 3 else 0.0)
         return []
 
 
@@ -115,7 +115,8 @@ def test_one_that_uses_up_the_time_of_both_is_compared_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fusewire.choosing.measure._OVERTIME", 0.0)
-    comparison = duel({"function": LateSleeper(0.1), "engine": Sleeper(0.0001)}, [], 0.1, most=0.1)
+    runners = {"function": LateSleeper(0.1), "engine": Sleeper(0.0001)}
+    comparison = duel(runners, [], 0.1, most=0.1, warming=0.0)
     assert comparison.timings.keys() == {"function", "engine"}
 
 
