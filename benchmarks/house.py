@@ -4,9 +4,9 @@
 
 Reads the source tree of this checkout, or of another one with --root, and prints two tables: of the
 rooms (a room is a folder below the package, each backend and frontend is one, and the modules at
-the root are one; *late* are names imported inside functions, *circles* files in one), and of the
-whole. Files over 600 lines are a warning: ask whether the file still
-holds one idea.
+the root are one; *late* are names imported inside functions, *circles* files in one, *public* names
+of modules without an underscore, *wide* functions with more than six parameters), and of the whole.
+Files over 600 lines are a warning: ask whether the file still holds one idea.
 
 It ends with exit code 1 if there is an import-time cycle, a cycle through imports in functions that
 benchmarks/ceilings.toml does not list, or a room with more lines than its ceiling there. A change
@@ -50,7 +50,8 @@ from tests.architecture.source import (  # noqa: E402
 
 FILE_LINES = 600
 FUNCTION_LINES = 40
-WIDTH = 80
+PARAMETERS = 6
+WIDTH = 88
 CEILINGS = Path(__file__).with_name("ceilings.toml")
 AT_ROOT, WHOLE = "(root)", "(all)"
 # Folders whose folders are rooms of their own.
@@ -120,17 +121,20 @@ def room_of(module: Module) -> str:
 
 
 def rooms(files: Iterable[Module], circles: Iterable[list[str]]) -> dict[str, Report]:
-    """Count lines, statements, files, imports in functions, and files in a circle, by room."""
+    """Count what the modules of each room hold, and their files in a circle."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     in_circles = {name for group in circles for name in group}
     for module in files:
-        statements = sum(isinstance(node, ast.stmt) for node in ast.walk(module.tree))
+        nodes = list(ast.walk(module.tree))
         counts[room_of(module)].update(
             lines=module.text.count("\n"),
-            statements=statements,
+            statements=sum(isinstance(node, ast.stmt) for node in nodes),
             files=1,
             late_imports=_late_imports(module),
             in_circles=int(module.name in in_circles),
+            classes=sum(isinstance(node, ast.ClassDef) for node in nodes),
+            public=len(_public_names(module.tree)),
+            wide=sum(_parameters(node) > PARAMETERS for _, node in functions(module.tree)),
         )
     return {name: dict(counts[name]) for name in sorted(counts)}
 
@@ -140,6 +144,31 @@ def _late_imports(module: Module) -> int:
     ours = [x for x in imports_when_run(module) if is_within(x.target, PACKAGE)]
     loaded = set(imports_when_loaded(module))
     return sum(imported not in loaded for imported in ours)
+
+
+def _public_names(tree: ast.Module) -> set[str]:
+    """Give the names that a module defines, without those that begin with an underscore."""
+    names = set()
+    for node in tree.body:
+        match node:
+            case (
+                ast.ClassDef(name=name)
+                | ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+            ):
+                names.add(name)
+            case ast.Assign(targets=targets):
+                bound = (x for target in targets for x in ast.walk(target))
+                names |= {x.id for x in bound if isinstance(x, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names.add(name)
+    return {name for name in names if not name.startswith("_")}
+
+
+def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Count what a caller may pass by name or position, which is not the object itself."""
+    own = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return sum(parameter.arg not in ("self", "cls") for parameter in own)
 
 
 def ceilings() -> Report:
@@ -312,7 +341,8 @@ def _is_table(name: str) -> bool:
 def shown(report: Report, highest: Report) -> str:
     most = highest["rooms"]
     lines = [
-        f"{'room':<24}{'lines':>9}{'ceiling':>9}{'statements':>12}{'files':>7}{'late':>7}{'circles':>9}",
+        f"{'room':<21}{'lines':>8}{'ceiling':>8}{'statements':>11}{'files':>6}{'late':>5}"
+        f"{'circles':>8}{'classes':>8}{'public':>7}{'wide':>5}",
         *(_room_line(name, room, most.get(name)) for name, room in report["rooms"].items()),
         "",
         f"lines in src, and at most                   {report['lines']:>8,}  {most.get(WHOLE):,}",
@@ -336,8 +366,9 @@ def shown(report: Report, highest: Report) -> str:
 def _room_line(name: str, room: Report, most: int | None) -> str:
     ceiling = "none" if most is None else f"{most:,}"
     return (
-        f"{name:<24}{room['lines']:>9,}{ceiling:>9}{room['statements']:>12,}{room['files']:>7}"
-        f"{room['late_imports']:>7}{room['in_circles']:>9}"
+        f"{name:<21}{room['lines']:>8,}{ceiling:>8}{room['statements']:>11,}{room['files']:>6}"
+        f"{room['late_imports']:>5}{room['in_circles']:>8}{room['classes']:>8}{room['public']:>7}"
+        f"{room['wide']:>5}"
     )
 
 

@@ -37,11 +37,11 @@ def test_tree_in_order_has_nothing_listed(tmp_path: Path) -> None:
     done = command(planted(tmp_path, {}))
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    nothing = {"late_imports": 0, "in_circles": 0}
+    same = {"files": 1, "late_imports": 0, "in_circles": 0, "classes": 1, "public": 1, "wide": 0}
     assert report.pop("rooms") == {
-        "backends.one": {"lines": 1, "statements": 2, "files": 1, **nothing},
-        "ir": {"lines": 1, "statements": 2, "files": 1, **nothing},
-        "ops": {"lines": 2, "statements": 3, "files": 1, **nothing},
+        "backends.one": {"lines": 1, "statements": 2, **same},
+        "ir": {"lines": 1, "statements": 2, **same},
+        "ops": {"lines": 2, "statements": 3, **same},
     }
     assert report == {
         "lines": 4,
@@ -97,6 +97,23 @@ def test_long_file_and_function_are_listed(tmp_path: Path) -> None:
     report = survey(planted(tmp_path, {"ir/long.py": text}) / "src")
     assert report["long_files"] == {"fusewire/ir/long.py": 602}
     assert report["long_functions"] == {"fusewire/ir/long.py::long": 602}
+
+
+@pytest.mark.parametrize(
+    ("text", "classes", "public", "wide"),
+    [
+        ("class _Own:\n    class Inner: ...\n", 2, 0, 0),
+        ("A, _b = c = 1, 2\nD: int = 3\nasync def e(): ...\n", 0, 4, 0),
+        ("def f(a, b, c, d, e, /, f, *, g): ...\ndef h(a, b, c, d, e, f, *g): ...\n", 0, 2, 1),
+        ("class A:\n    def f(self, a, b, c, d, e, f): ...\n", 1, 1, 0),
+        ("class A:\n    def f(self, a, b, c, d, e, f, g): ...\n", 1, 1, 1),
+    ],
+)
+def test_what_a_room_shows_is_counted(
+    tmp_path: Path, text: str, classes: int, public: int, wide: int
+) -> None:
+    room = survey(planted(tmp_path, {"ir/graph.py": text}) / "src")["rooms"]["ir"]
+    assert (room["classes"], room["public"], room["wide"]) == (classes, public, wide)
 
 
 def test_room_over_its_ceiling_is_a_problem(tmp_path: Path) -> None:
