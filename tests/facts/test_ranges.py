@@ -1,6 +1,7 @@
 """Ranges of what is computed hold everything that comes of the operands."""
 
 import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from fusewire import ops
 from fusewire.dtypes import bool_, float32, int8, int32, int64
 from fusewire.facts.proof import Prover
-from fusewire.facts.ranges import ranges, whole_range
+from fusewire.facts.ranges import followed, ranges, shifted_together, whole_range
 from fusewire.ir.dims import symbol
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
@@ -17,7 +18,7 @@ from fusewire.ops.declare import Trait
 from fusewire.ops.interpret import interpret
 from fusewire.ops.ranges import Range
 from fusewire.ops.table import all_ops, get_op
-from fusewire.testing.conformance import cases
+from fusewire.testing.conformance import Case, cases
 
 OPS = list(all_ops().values())
 ENDS = (-20, -3, -1, 0, 1, 2, 20)
@@ -63,6 +64,36 @@ def test_range_has_all_that_an_op_makes_of_its_samples(name: str) -> None:
             made = _within(value, result)
             if made is not None and value in known:
                 assert made.within(known[value].low, known[value].high), case.id
+
+
+def _shifting(case: Case) -> Iterator[tuple[Graph, Sequence[Any], Sequence[int]]]:
+    """Give a sample's graph and inputs, with each group of inputs that shift its integers."""
+    graph, inputs = case.make()
+    (node,) = graph.nodes
+    given = dict(zip(graph.inputs, inputs, strict=True))
+    known = [None if v not in given else _within(v, given[v]) for v in node.inputs]
+    made = node.outputs[0]
+    if made.tensor.dtype is not int64 or followed(node, made, known) is None:
+        return
+    for group in shifted_together(node, made):
+        at = [place for place in group if place < len(node.inputs)]
+        values = [value for place in at if (value := node.inputs[place]) is not None]
+        if all(whole_range(value) is not None for value in values):
+            yield graph, inputs, [graph.inputs.index(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    "name", [op.name for op in OPS if op.value_range or op.is_(Trait.MOVEMENT)]
+)
+def test_what_shifts_an_output_shifts_all_of_its_elements(name: str) -> None:
+    for case in cases([get_op(name)]):
+        if case.dtype is not int64:
+            continue
+        for graph, inputs, group in _shifting(case):
+            moved = [x + 3 if place in group else x for place, x in enumerate(inputs)]
+            before, *_ = interpret(graph, inputs)
+            after, *_ = interpret(graph, moved)
+            np.testing.assert_array_equal(after, np.asarray(before) + 3, case.id)
 
 
 def test_largest_of_a_window_without_elements_is_any_number() -> None:

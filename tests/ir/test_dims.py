@@ -13,10 +13,12 @@ from fusewire.ir.dims import (
     broadcast_dim,
     ceildiv,
     dim_max,
+    dim_min,
     evaluate,
     floordiv,
     is_at_most,
     is_equal,
+    least_distance,
     lone_symbol,
     lower_bound,
     substitute,
@@ -81,6 +83,8 @@ def test_what_is_certain_is_true(a: Dim, b: Dim, values: dict[Symbol, int]) -> N
     equal = is_equal(a, b)
     assert equal is None or equal == (left == right)
     assert not is_at_most(a, b) or left <= right
+    distance = least_distance(a, b)
+    assert distance is None or distance <= right - left
     bound = lower_bound(a)
     assert bound is None or bound <= left
 
@@ -89,6 +93,18 @@ def test_what_is_certain_is_true(a: Dim, b: Dim, values: dict[Symbol, int]) -> N
 def test_substituting_in_steps_is_substituting_at_once(a: Dim, values: dict[Symbol, int]) -> None:
     first = dict(list(values.items())[:2])
     assert evaluate(substitute(a, first), values) == evaluate(a, values)
+
+
+def test_distance_of_a_larger_size_is_that_of_its_arms() -> None:
+    larger, smaller = dim_max(n - 1, 4), dim_min(n + 3, m)
+    assert least_distance(n, n + 3) == 3
+    assert least_distance(9, 4) == -5
+    assert least_distance(n, larger) == -1
+    assert least_distance(larger, n + 5) == 1
+    assert least_distance(larger, n - 1) == -5
+    assert least_distance(smaller, n) == -3
+    assert least_distance(1, dim_min(n + 3, 9)) == 2
+    assert least_distance(m, smaller) is None
 
 
 def test_equal_expressions_are_equal_objects() -> None:

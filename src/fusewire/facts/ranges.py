@@ -7,17 +7,19 @@ Floats are followed as long as they are whole numbers that their dtype holds exa
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fusewire.dtypes import DType
+from fusewire.dtypes import ALL
 from fusewire.ir.graph import Constant, Graph, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Trait
-from fusewire.ops.ranges import LONGEST, MOST, Known, Range
+from fusewire.ops.ranges import LONGEST, MOST, SHIFTED, Known, Range
 from fusewire.ops.table import get_op
 
+_OF_DTYPES = {of.name: Range(int(of.range[0]), int(of.range[1])) for of in ALL if of.is_integer}
 # What makes whole numbers of whole numbers, besides ops that move them.
 _WHOLE = frozenset({"cast", "add", "subtract", "multiply", "negative"})
 
@@ -88,10 +90,13 @@ def follow(
 
 
 def _within_dtype(told: Range | None, whole: Range) -> Range:
-    """Return a range, or all of the dtype where that may be left."""
+    """Return a range, or all of the dtype where that may be left.
+
+    A place that does not fit becomes a smaller number, so that its last one stays the last.
+    """
     if told is None or told.within(whole.low, whole.high):
         return told or whole
-    return replace(whole, is_size=told.is_size)
+    return replace(whole, is_size=told.is_size, last=told.last)
 
 
 def _most_whole(value: Value) -> int:
@@ -106,13 +111,7 @@ def _makes_whole(node: Node) -> bool:
 
 def whole_range(value: Value) -> Range | None:
     """Give all that an integer tensor's dtype can hold; None for other values."""
-    of = value.type.dtype if isinstance(value.type, TensorType) else None
-    return None if of is None or not of.is_integer else _of_dtype(of)
-
-
-def _of_dtype(of: DType) -> Range:
-    low, high = of.range
-    return Range(int(low), int(high))
+    return _OF_DTYPES.get(value.type.dtype.name) if isinstance(value.type, TensorType) else None
 
 
 def constant_range(constant: Constant) -> Range:
@@ -125,23 +124,38 @@ def constant_range(constant: Constant) -> Range:
 
 
 def _told(node: Node, output: Value, operands: Known, longest: int) -> Range | None:
+    told = followed(node, output, operands)
+    # As long as an axis, or as many as there are elements.
+    return replace(told, high=longest) if told and told.high == LONGEST else told
+
+
+def followed(node: Node, output: Value, operands: Known) -> Range | None:
+    """Bound an output by the ranges of the operands, in exact arithmetic."""
     op = get_op(node.op)
     if op.value_range is not None:
-        told = op.value_range(node, output, operands)
-        # As long as an axis, or as many as there are elements.
-        return replace(told, high=longest) if told and told.high == LONGEST else told
+        return op.value_range(node, output, operands)
     return _moved(node, operands) if op.is_(Trait.MOVEMENT) else None
+
+
+def shifted_together(node: Node, output: Value) -> Sequence[Sequence[int]]:
+    """List the operands that shift an output as they are shifted together."""
+    op = get_op(node.op)
+    if op.value_range is not None:
+        return SHIFTED.get(op.value_range, ()) if output.index == 0 else ()
+    return (_places_moved(node),) if op.is_(Trait.MOVEMENT) else ()
+
+
+def _places_moved(node: Node) -> Sequence[int]:
+    """List the operands whose elements end up in the output."""
+    op = get_op(node.op)
+    names = (*op.parameters[0], *itertools.repeat("", len(node.inputs)))
+    hidden = (*op.index_operands, "mask", "condition")
+    pairs = enumerate(zip(names, node.inputs, strict=False))
+    return [at for at, (name, value) in pairs if value is not None and name not in hidden]
 
 
 def _moved(node: Node, operands: Known) -> Range | None:
     """Cover all operands whose elements end up in the output."""
-    op = get_op(node.op)
-    names = (*op.parameters[0], *itertools.repeat("", len(node.inputs)))
-    covered = None
-    for name, value, range_ in zip(names, node.inputs, operands, strict=False):
-        if value is None or name in op.index_operands or name in ("mask", "condition"):
-            continue
-        if range_ is None:
-            return None
-        covered = range_ if covered is None else covered.join(range_)
-    return covered
+    moved = [operands[at] for at in _places_moved(node)]
+    known = [range_ for range_ in moved if range_ is not None]
+    return functools.reduce(Range.join, known) if known and len(known) == len(moved) else None

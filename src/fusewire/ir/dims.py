@@ -370,15 +370,37 @@ def is_equal(left: Dim, right: Dim) -> bool | None:
 
 def is_at_most(left: Dim, right: Dim) -> bool:
     """Return whether ``left <= right`` is certain."""
-    bound = lower_bound(right - left)
-    if bound is not None and bound >= 0:
-        return True
-    return (
-        any(is_at_most(arm, right) for arm in _arms(left, "min"))
-        or any(is_at_most(left, arm) for arm in _arms(right, "max"))
-        or all([is_at_most(arm, right) for arm in _arms(left, "max")] or [False])
-        or all([is_at_most(left, arm) for arm in _arms(right, "min")] or [False])
-    )
+    if isinstance(left, int) and isinstance(right, int):
+        return left <= right
+    return any(distance >= 0 for distance in _distances(left, right))
+
+
+def least_distance(left: Dim, right: Dim) -> int | None:
+    """Return a lower bound of ``right - left``, which may be negative; None if none is known."""
+    if isinstance(left, int) and isinstance(right, int):
+        return right - left
+    return max(_distances(left, right), default=None)
+
+
+def _distances(left: Dim, right: Dim) -> Iterator[int]:
+    """Give lower bounds of ``right - left``, the plainest first."""
+    whole = lower_bound(right - left)
+    if whole is not None:
+        yield whole
+    for first, second in (
+        *((arm, right) for arm in _arms(left, "min")),
+        *((left, arm) for arm in _arms(right, "max")),
+    ):
+        if (bound := least_distance(first, second)) is not None:
+            yield bound
+    # Either arm may be the one that counts.
+    for either in (
+        [least_distance(arm, right) for arm in _arms(left, "max")],
+        [least_distance(left, arm) for arm in _arms(right, "min")],
+    ):
+        known = [bound for bound in either if bound is not None]
+        if known and len(known) == len(either):
+            yield min(known)
 
 
 def _arms(dim: Dim, function: str) -> tuple[Dim, ...]:

@@ -263,7 +263,7 @@ non_max_suppression = FAMILY.declare(
     flops=64,
     index_operands=("most",),
     lacks={"scalar": "boxes have axes"},
-    value_range=ranges.places,
+    value_range=ranges.counts,
     samples=lambda: [
         sample(given(_CORNERS), given(_SCORES), given(2, "int64"), given(0.5, "float32")),
         sample(

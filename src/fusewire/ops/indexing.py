@@ -279,7 +279,7 @@ nonzero = FAMILY.declare(
     dtypes=STORED,
     traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
     flops=1,
-    value_range=ranges.places,
+    value_range=ranges.places_of_axes,
     samples=lambda: [
         sample(given([[0, 1, 0], [1, 0, 1]])),
         sample(given(1)),

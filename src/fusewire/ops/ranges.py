@@ -1,18 +1,19 @@
 """Ranges of integer elements, as ops declare them for their outputs.
 
 An op's ``value_range`` is given the node, one of its outputs and the ranges of its operands, None
-where one is not known; ``fusewire.facts.ranges`` follows them through a graph. The arithmetic is
-exact: what leaves a dtype is seen to. A size may be larger than any memory, of a tensor with
-another axis that is empty.
+where one is not known; ``fusewire.facts`` follows them through a graph, counted from 0 or from a
+size. The arithmetic is exact: what leaves a dtype is seen to. A size may be larger than any memory,
+of a tensor with another axis that is empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from fusewire.ir.dims import Dim, size
+from fusewire.ir.dims import Dim, dim_max, size
 from fusewire.ir.graph import Node, Value
 
 # The largest int32.
@@ -23,11 +24,15 @@ LONGEST = 2**62 - 1
 
 @dataclass(frozen=True)
 class Range:
-    """Smallest and largest number; ``is_size`` for what is made of sizes, places and counts."""
+    """Smallest and largest number; ``is_size`` for what is made of sizes, places and counts.
+
+    No number is above ``last`` either, which is a size that only a call knows.
+    """
 
     low: int
     high: int
     is_size: bool = False
+    last: Dim | None = None
 
     def within(self, low: int, high: int) -> bool:
         """Tell whether every number lies between two."""
@@ -41,6 +46,10 @@ class Range:
         """Cover both."""
         size = self.is_size and other.is_size
         return Range(min(self.low, other.low), max(self.high, other.high), size)
+
+    def meet(self, other: Range) -> Range:
+        """Keep what lies within both."""
+        return Range(max(self.low, other.low), min(self.high, other.high))
 
 
 # A size, or a place, along an axis of unknown length.
@@ -164,20 +173,61 @@ def first_operand(node: Node, output: Value, known: Known) -> Range | None:
 def converted(node: Node, output: Value, known: Known) -> Range | None:
     """The same numbers; of bools, 0 and 1."""
     (source,) = node.operands
-    return Range(0, 1) if source.tensor.dtype.kind == "bool" else known[0]
+    if source.tensor.dtype.kind == "bool":
+        return Range(0, 1)
+    # A last place that does not fit the dtype says nothing of what it becomes.
+    return None if known[0] is None else replace(known[0], last=None)
 
 
-def places(node: Node, output: Value, known: Known) -> Range | None:
-    """Places and counts, which are at most the number of elements there are, or of an axis."""
-    axis = node.attrs.get("axis")
-    if isinstance(axis, int):
-        return _largest([node.operands[0].tensor.shape[axis]])
-    return _largest([value.tensor.size for value in node.operands])
+def _largest(dims: Sequence[Dim]) -> Range:
+    known = [dim for dim in dims if isinstance(dim, int)]
+    return Range(0, max([0, *known]), True) if len(known) == len(dims) else SIZE
+
+
+def _up_to(last: Dim) -> Range:
+    return replace(_largest([last]), last=None if isinstance(last, int) else last)
+
+
+def _along_axis(node: Node) -> Dim:
+    """Return the size of the axis that a node is about."""
+    axis = node.attrs["axis"]
+    assert isinstance(axis, int), "its type rule demands it"
+    return node.operands[0].tensor.shape[axis]
+
+
+def place_of_one(node: Node, output: Value, known: Known) -> Range | None:
+    """A place along an axis, or 0: there is the largest of no elements."""
+    return _up_to(dim_max(_along_axis(node) - 1, 0))
+
+
+def places_of_all(node: Node, output: Value, known: Known) -> Range | None:
+    """Places along an axis."""
+    return _up_to(_along_axis(node) - 1)
+
+
+def places_of_axes(node: Node, output: Value, known: Known) -> Range | None:
+    """Places along any axis; of a scalar, and of no elements, there are none."""
+    shape = node.operands[0].tensor.shape
+    none: Dim = -1
+    lasts = [] if 0 in shape else [dim - 1 for dim in shape]
+    return _up_to(functools.reduce(dim_max, lasts, none))
 
 
 def values_and_places(node: Node, output: Value, known: Known) -> Range | None:
-    """Elements of the first operand, then their places."""
-    return known[0] if output.index == 0 else places(node, output, known)
+    """Elements of the first operand, then their places along an axis."""
+    return known[0] if output.index == 0 else places_of_all(node, output, known)
+
+
+def counts(node: Node, output: Value, known: Known) -> Range | None:
+    """Places and counts, which are at most the number of elements there are, or of an axis."""
+    if isinstance(node.attrs.get("axis"), int):
+        return _largest([_along_axis(node)])
+    return _largest([value.tensor.size for value in node.operands])
+
+
+def values_and_counts(node: Node, output: Value, known: Known) -> Range | None:
+    """Elements of the first operand, then their places and counts."""
+    return known[0] if output.index == 0 else counts(node, output, known)
 
 
 def pooled_and_places(node: Node, output: Value, known: Known) -> Range | None:
@@ -188,13 +238,8 @@ def pooled_and_places(node: Node, output: Value, known: Known) -> Range | None:
     if output.index == 0:
         has_padding = node.attrs["padding"] is not None or node.attrs["ceil"]
         return None if has_padding else known[0]
-    found = places(node, output, known)
+    found = counts(node, output, known)
     return None if found is None else Range(-1, found.high)
-
-
-def _largest(dims: Sequence[Dim]) -> Range:
-    known = [dim for dim in dims if isinstance(dim, int)]
-    return Range(0, max([0, *known]), True) if len(known) == len(dims) else SIZE
 
 
 def shapes(node: Node, output: Value, known: Known) -> Range | None:
@@ -209,15 +254,20 @@ def counted(node: Node, output: Value, known: Known) -> Range | None:
     first: Any = node.attrs.get("start", 0)
     step: Any = node.attrs.get("step", 1)
     if not isinstance(dim, int):
-        return SIZE if (first, step) == (0, 1) else None
+        return _up_to(dim - 1) if (first, step) == (0, 1) else None
     last = first + step * max(dim - 1, 0)
     return Range(min(first, last), max(first, last), min(first, last) >= 0)
 
 
 def between(node: Node, output: Value, known: Known) -> Range | None:
-    """Numbers from the first operand to the second."""
-    start, stop, _ = known
-    return None if start is None or stop is None else start.join(stop)
+    """Numbers from the first operand to the second, which is not among them."""
+    start, stop, step = known
+    if start is None or stop is None:
+        return None
+    if step is None or step.low < 1:
+        return start.join(stop)
+    both = start.is_size and stop.is_size
+    return Range(start.low, max(start.low, stop.high - 1), both)
 
 
 def chosen(node: Node, output: Value, known: Known) -> Range | None:
@@ -265,3 +315,20 @@ def sizes_multiplied(node: Node, output: Value, known: Known) -> Range | None:
     # Sizes that wrapped may be negative.
     low, high = min(known[0].low, 0), max(abs(known[0].low), known[0].high, 1) ** most
     return Range(-high if low else 0, high, True)
+
+
+# Operands that shift the first output as they are shifted together: if these are counted from a
+# size, and others from 0, so is the output, and each end of it follows from such ends of theirs.
+SHIFTED: Mapping[ValueRange, Sequence[tuple[int, ...]]] = {
+    sums: ((0,), (1,)),
+    differences: ((0,),),
+    larger: ((0, 1),),
+    smaller: ((0, 1),),
+    limited: ((0, 1, 2),),
+    first_operand: ((0,),),
+    converted: ((0,),),
+    values_and_places: ((0,),),
+    between: ((0, 1),),
+    chosen: ((1, 2),),
+    written: ((0, 2),),
+}

@@ -266,7 +266,7 @@ def _declare_position(name: str, find: Callable[..., Any], doc: str) -> Op[Value
         refuses=lambda: [bad("axis 1 is outside a tensor of rank 1", "[3]", axis=1)],
         flops=_terms,
         kind=Kind.FOLD,
-        value_range=ranges.places,
+        value_range=ranges.place_of_one,
         lacks=NO_AXIS,
     )
 

@@ -38,7 +38,7 @@ size_of = FAMILY.declare(
     expand=lambda x: reduce_prod(shape_of(x)),
     dtypes=ANY,
     traits=(Trait.SHAPE,),
-    value_range=ranges.places,
+    value_range=ranges.counts,
     symbolic=size,
     samples=lambda: [sample(draw(2, 3)), sample(draw()), sample(draw(0, 4))],
 )

@@ -90,7 +90,7 @@ argsort = _declare(
     _argsort,
     "Find the indices that sort an axis.",
     Trait.DISCONTINUOUS,
-    value_range=ranges.places,
+    value_range=ranges.places_of_all,
     refuses=lambda: [bad("axis -1 is outside a tensor of rank 0", "[]")],
 )
 
@@ -210,7 +210,7 @@ unique = FAMILY.declare(
     dtypes=(bool_, *REAL, string),
     traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
     flops=32,
-    value_range=ranges.values_and_places,
+    value_range=ranges.values_and_counts,
     samples=lambda: [
         sample(given([2, 1, 1, 3, 4, 3])),
         sample(given([2, 1, 1, 3, 4, 3]), sorted=False),
@@ -240,7 +240,7 @@ searchsorted = FAMILY.declare(
     flops=16,
     lacks={"scalar": "the sorted row has an axis"},
     kind=Kind.WINDOW,
-    value_range=ranges.places,
+    value_range=ranges.counts,
     samples=lambda: [
         sample(given([0, 1, 1, 3]), given([[1, 2], [0, 4]])),
         sample(given([0, 1, 1, 3]), given([1, 3, 0]), right=True),
