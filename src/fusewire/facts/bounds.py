@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from fusewire.facts.induction import carried
-from fusewire.facts.ranges import ranges
+from fusewire.facts.ranges import carried, ranges
 from fusewire.ir.dims import Dim, Sym, Symbol
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.live import live_at_peak

@@ -46,11 +46,8 @@ class Prover:
 
     def proves(self, value: Value, intervals: Sequence[Interval]) -> bool:
         """Tell whether all elements lie within; several intervals are for the last axis."""
-        shape = value.tensor.shape
-        if any(dim == 0 for dim in shape):
-            return True
         # A symbol that is a whole dim is at least 1: otherwise there are no elements.
-        lone = [found for dim in shape if (found := lone_symbol(dim)) is not None]
+        lone = [found for dim in value.tensor.shape if (found := lone_symbol(dim)) is not None]
         self._filled = {found: Sym({((found, 1),): 1}) + 1 for found in lone}
         for column, (low, high) in enumerate(intervals):
             at = column if len(intervals) > 1 else None
@@ -115,15 +112,10 @@ class Prover:
 
     def _from(self, base: Dim, value: Value, seen: _Seen, depth: int = 0) -> Range:
         """Return what the elements of a value lie within, counted from a size."""
-        # Ops of a package may move other values than tensors.
-        if whole_range(value) is None:
-            return _FAR
-        if 0 in value.tensor.shape:
-            return _NONE
         if value not in seen or seen[value][0] > depth:
             found = self._told(base, value)
             elements = self._facts.elements(value)
-            if elements is not None and self._is_exact(value):
+            if elements is not None and elements.size and self._is_exact(value):
                 each = [self._counted(base, dim, dim) for dim in elements.flat]
                 found = found.meet(functools.reduce(Range.join, each))
             if depth < _DEPTH and value.node is not None:
@@ -133,11 +125,15 @@ class Prover:
 
     def _told(self, base: Dim, value: Value) -> Range:
         """Return what ranges and checks tell of a value."""
-        found, known = _FAR, self._range(value)
-        if known is not None:
-            found = self._counted(base, known.low, known.high)
-            if known.last is not None:
-                found = found.meet(self._counted(base, known.low, known.last))
+        # Ops of a package may move other values than tensors.
+        known = self._range(value)
+        if known is None or whole_range(value) is None:
+            return _FAR
+        if 0 in value.tensor.shape:
+            return _NONE
+        found = self._counted(base, known.low, known.high)
+        if known.last is not None:
+            found = found.meet(self._counted(base, known.low, known.last))
         for low, high in self._assumed.get(value, ()):
             found = found.meet(self._counted(base, low, high))
         return found
@@ -151,7 +147,9 @@ class Prover:
 
     def _made(self, base: Dim, node: Node, value: Value, seen: _Seen, depth: int) -> Range:
         """Follow what a node makes of its operands, where nothing can leave the dtype."""
-        found, whole = _FAR, _whole(value)
+        found, whole = _FAR, whole_range(value)
+        if whole is None:
+            return found
         numbers = [None if part is None else self._range(part) for part in node.inputs]
         told = followed(node, value, numbers)
         if told is None or not told.within(whole.low, whole.high):
@@ -194,9 +192,9 @@ class Prover:
         if node.op in ("concat", "stack") and node.attrs["axis"] in (-1, value.tensor.rank - 1):
             return _beside(node, column)
         if node.op in ("reshape", "broadcast_to", "cast"):
-            source, whole = node.operands[0], _whole(value)
+            source, whole = node.operands[0], whole_range(value)
             known = self._range(source)
-            fits = known is not None and known.within(whole.low, whole.high)
+            fits = known is not None and whole is not None and known.within(whole.low, whole.high)
             if fits and source.tensor.shape[-1:] == value.tensor.shape[-1:]:
                 return source, column
         return None, None
@@ -212,9 +210,3 @@ def _beside(node: Node, column: int) -> tuple[Value | None, int | None]:
             return part, column if wide > 1 else None
         column -= wide
     return None, None
-
-
-def _whole(value: Value) -> Range:
-    whole = whole_range(value)
-    assert whole is not None, "only integers are followed"
-    return whole

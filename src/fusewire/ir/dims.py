@@ -384,23 +384,17 @@ def least_distance(left: Dim, right: Dim) -> int | None:
 
 def _distances(left: Dim, right: Dim) -> Iterator[int]:
     """Give lower bounds of ``right - left``, the plainest first."""
-    whole = lower_bound(right - left)
-    if whole is not None:
+    if (whole := lower_bound(right - left)) is not None:
         yield whole
-    for first, second in (
-        *((arm, right) for arm in _arms(left, "min")),
-        *((left, arm) for arm in _arms(right, "max")),
-    ):
-        if (bound := least_distance(first, second)) is not None:
-            yield bound
+    ways = [[(arm, right)] for arm in _arms(left, "min")]
+    ways += [[(left, arm)] for arm in _arms(right, "max")]
     # Either arm may be the one that counts.
-    for either in (
-        [least_distance(arm, right) for arm in _arms(left, "max")],
-        [least_distance(left, arm) for arm in _arms(right, "min")],
-    ):
-        known = [bound for bound in either if bound is not None]
-        if known and len(known) == len(either):
-            yield min(known)
+    ways += [[(arm, right) for arm in _arms(left, "max")]]
+    ways += [[(left, arm) for arm in _arms(right, "min")]]
+    for way in ways:
+        bounds = [bound for pair in way if (bound := least_distance(*pair)) is not None]
+        if bounds and len(bounds) == len(way):
+            yield min(bounds)
 
 
 def _arms(dim: Dim, function: str) -> tuple[Dim, ...]:

@@ -1,7 +1,7 @@
 """Ops on sizes: functions of arrays whose elements are ints, ``Sym`` or bools.
 
 An op's ``symbolic`` takes such arrays of objects and the op's attributes, as its reference takes
-numbers. What cannot be known raises DimError; ``fusewire.facts.elements`` then gives up.
+numbers. What cannot be known raises DimError; ``fusewire.facts.known`` then gives up.
 """
 
 from __future__ import annotations
