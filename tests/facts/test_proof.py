@@ -157,6 +157,9 @@ LEAST: dict[str, tuple[Callable[[Given], Value], Dim, Dim]] = {
     "from a size on": (
         lambda v: counted(size_of(v["x"], 0), ops.add(size_of(v["x"], 0), 5), 1), N, N + 4
     ),
+    "limited above alone": (
+        lambda v: ops.clip(ops.argsort(v["y"], axis=0), None, 2**40), 0, M - 1
+    ),
     "one of two orders": (
         lambda v: ops.where(v["mask"], ops.argsort(v["y"], axis=0), ops.clip(v["ids"], -5, 1)),
         -5, dim_max(M - 1, 1),
@@ -189,6 +192,9 @@ def test_least_interval_is_proven_and_no_narrower_one(name: str) -> None:
 UNPROVEN: dict[str, tuple[Callable[[Given], Value], Dim, Dim]] = {
     "an input": (lambda v: v["ids"], 0, N - 1),
     "floats": (lambda v: ops.cast(v["ten"], dtype=int64), 0, 2**40),
+    "whole floats": (
+        lambda v: ops.cast(ops.cast(ops.clip(v["few"], 0, 5), dtype=float32), dtype=int64), 0, N - 1
+    ),
     "another axis": (lambda v: ops.argsort(v["y"], axis=0), 0, N - 1),
     "a sum that may wrap": (lambda v: ops.add(ops.maximum(v["ids"], 0), 1), 0, LARGEST),
     "a difference that may wrap": (
@@ -451,6 +457,38 @@ def test_proof_goes_only_so_deep(count: int, is_proven: bool) -> None:
     for _ in range(count):
         size = ops.subtract(size, 1)
     assert proves(size, N - count, N - count, inputs) == is_proven
+
+
+@pytest.mark.parametrize(("count", "is_proven"), [(24, True), (25, False)])
+def test_proof_goes_over_24_nodes(count: int, is_proven: bool) -> None:
+    inputs = given()
+    value: Value = ops.argsort(inputs["ids"], axis=0)
+    for _ in range(count):
+        value = ops.add(value, 1)
+    assert proves(value, count, N + count - 1, inputs) == is_proven
+
+
+@pytest.mark.parametrize(("count", "is_proven"), [(20, True), (30, False)])
+def test_columns_are_followed_only_so_deep(count: int, is_proven: bool) -> None:
+    inputs = given()
+    columns: Value = ops.stack(
+        ops.argsort(inputs["ids"], axis=0), ops.clip(inputs["ids"], 2, 7), axis=1
+    )
+    for number in range(count):
+        columns = reshape(columns, shape=(N, 2) if number % 2 else (1, N, 2))
+    prover = prover_of(columns, inputs)
+    assert prover.proves(columns, ((0, N - 1), (2, 7))) == is_proven
+
+
+def test_part_that_was_met_too_deep_is_looked_at_where_it_is_near() -> None:
+    inputs = given()
+    near: Value = ops.argsort(inputs["ids"], axis=0)
+    for _ in range(10):
+        near = ops.add(near, 1)
+    far = near
+    for _ in range(18):
+        far = ops.add(far, 1)
+    assert proves(ops.minimum(far, near), 10, N + 9, inputs)
 
 
 def test_shared_parts_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

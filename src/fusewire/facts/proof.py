@@ -98,6 +98,7 @@ class Prover:
 
     def _holds(self, value: Value, end: _End, column: int | None) -> bool:
         base, is_upper = end
+        # Ops of a package may move other values than tensors.
         if whole_range(value) is None:
             return False
         # Mostly this is enough.
@@ -125,10 +126,8 @@ class Prover:
 
     def _told(self, base: Dim, value: Value) -> Range:
         """Return what ranges and checks tell of a value."""
-        # Ops of a package may move other values than tensors.
         known = self._range(value)
-        if known is None or whole_range(value) is None:
-            return _FAR
+        assert known is not None, "integers are followed, and floats that are known to be whole"
         if 0 in value.tensor.shape:
             return _NONE
         found = self._counted(base, known.low, known.high)
@@ -163,7 +162,8 @@ class Prover:
             for at, part in parts.items():
                 operands[at] = self._from(base, part, seen, depth)
             told = followed(node, value, operands)
-            found = found if told is None else found.meet(told)
+            assert told is not None, "the same operands are known"
+            found = found.meet(told)
         return found
 
     def _column_from(
