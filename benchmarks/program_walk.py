@@ -50,7 +50,7 @@ from tests.program.calls import FORMS
 from tests.program.states import SLOW, SOURCES, Source, X, engines, eventually, held_turn
 
 # How long a step may take, in seconds: only what hangs takes as long, even on cores that are busy.
-LIMIT = 180.0
+LIMIT = 600.0
 # How long closing a program may take, which waits for nobody.
 MOMENT = 10.0
 # Seconds of a comparison, and how many programs there are at a time.

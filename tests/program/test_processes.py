@@ -124,7 +124,7 @@ LONG = ("comparing", "late", "late comparing")
 FORKED = [("graph", state) for state in STATES]
 FORKED += [("function", "serving"), ("function", "waiting")]
 MIDST = ("function", "in the midst of a call")
-ENDED = [("function", state, "called") for state in STATES if state not in LONG]
+ENDED = [("function", state, "called") for state in ("undecided", "serving", "waiting", "settled")]
 ENDED += [("graph", state, "called") for state in LONG]
 ENDED += [("graph", "serving", "not called"), ("file", "waiting", "called")]
 

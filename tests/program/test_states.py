@@ -11,8 +11,12 @@ and test_halfway.py. Not repeated here is what tests elsewhere pin:
 - sizes that warm or are fitted while the process ends: tests/plan/test_fitting.py
 - states while engines are compared, and interrupted calls of them: tests/program/test_state.py
 - signed and unsigned bundles: tests/bundling; faults, records of strangers: tests/records
-- modules: tests/frontends/torch_calls; forks and ends of a process: tests/program/test_fork.py,
-  tests/process/test_exit.py; Dynamo, Ray, methods and captured calls: their own rooms
+- records of earlier versions with placing or turns: tests/records/test_superseded.py and
+  test_choice.py; such bundles: test_bundle_with_a_split_of_an_earlier_version_is_compared_again;
+  threads of a stranger: test_threads_of_a_stranger_are_no_more_than_asked_for, in tests/bundling
+- modules: tests/frontends/torch_calls/test_states.py; children that die: test_children.py
+- forks and ends of a process: test_processes.py, test_fork.py, tests/process/test_exit.py
+- Dynamo, Ray, methods and captured calls: their own rooms
 
 What today's programs cannot be brought to by public calls is no row: a decision that its own table
 shows beaten (tests/choosing/test_doubtful.py and test_duel.py have it), and a search that found no
