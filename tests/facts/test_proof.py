@@ -370,6 +370,15 @@ COLUMNS: dict[str, tuple[Callable[[Given], Any], list[Dim], list[Dim]]] = {
         [0, 2],
         [N - 1, 7],
     ),
+    "lists beside an order": (
+        lambda v: ops.stack(
+            ops.concat(*[ops.cast(ops.clip(v["few"], 2, 7), dtype=int64)] * 2, axis=0),
+            ops.argsort(v["ten"], axis=0),
+            axis=1,
+        ),
+        [2, 0],
+        [7, 9],
+    ),
     "a size beside a number": (
         lambda v: ops.concat(
             ops.multiply(reshape(size_of(v["x"], 0), shape=(1, 1)), 1), fixed([[5]]), axis=1
@@ -399,6 +408,15 @@ def test_columns_have_intervals_of_their_own(name: str) -> None:
 
 UNPROVEN_COLUMNS: dict[str, tuple[Callable[[Given], Any], list[tuple[Dim, Dim]]]] = {
     "turned around": (lambda v: ops.flip(fixed([[3, -1]]), axes=(1,)), [(-1, -1), (-1, 3)]),
+    "lists beside each other": (
+        lambda v: ops.stack(fixed([3, -1]), fixed([5, 5]), axis=1),
+        [(3, 3), (5, 5)],
+    ),
+    "floats": (lambda v: ops.cast(v["x"], dtype=int64), [(0, 3)] * 5),
+    "whole floats": (
+        lambda v: ops.cast(ops.cast(ops.clip(v["pairs"], 0, 3), dtype=float32), dtype=int64),
+        [(0, 2), (0, 2)],
+    ),
     "other rows": (
         lambda v: reshape(broadcast_to(fixed([3, -1]), shape=(N, 2)), shape=(2, N)),
         [(3, 3), (-1, -1)],
