@@ -29,6 +29,7 @@ from fusewire.plan.plan import Plan, Region
 from fusewire.plan.transfer import fetched, hand_over, to_host
 from fusewire.process.forks import in_forked_child
 from fusewire.process.guard import Run, guarded, guarded_run
+from fusewire.process.jobs import JOBS, Job
 
 if TYPE_CHECKING:
     from fusewire.plan.recovery import CircuitBreaker, Recovery
@@ -230,9 +231,9 @@ class _Answered(Executable):
 
 @final
 class _Loading:
-    """An executable that a thread loads while the caller already has the child's answer.
+    """An executable that a job loads while the caller already has the child's answer.
 
-    The thread records what was compiled first: a process that ends after one call waits for that,
+    The job records what was compiled first: a process that ends after one call waits for that,
     and not for an executable that nobody will use.
     """
 
@@ -242,15 +243,15 @@ class _Loading:
         self._region = region
         self._is_kept = False
         self._loaded: Loaded | None = None
-        self._thread: threading.Thread | None = None
+        self._job: Job | None = None
 
     def start(self) -> None:
-        """Start the thread; if there can be none, ``result`` does the work."""
-        thread = threading.Thread(target=self._work, name="fusewire-loading")
+        """Load in a job; if no thread can be started, ``result`` does the work."""
+        job = Job("loading", "now", self._work, must_end=True)
         with contextlib.suppress(RuntimeError):
-            thread.start()
-            # Set afterwards: one that never runs would keep this object alive, and it the thread.
-            self._thread = thread
+            JOBS.put(job)
+            # Set afterwards: one that never runs would keep this object alive, and it the job.
+            self._job = job
 
     def _work(self) -> None:
         # ``result`` tries again, and raises what is wrong.
@@ -266,8 +267,8 @@ class _Loading:
 
     def result(self) -> Loaded:
         """Wait for the executable."""
-        if self._thread is not None:
-            self._thread.join()
+        if self._job is not None:
+            self._job.wait()
         self._keep()
         return self._loaded or self._load()
 
@@ -444,7 +445,7 @@ class RegionRunner:
             work = partial(self._fit, fitting.region, key, copies)
             # A process that ends waits for it: engines abort if it ends while they compile.
             with contextlib.suppress(RuntimeError):
-                threading.Thread(target=work, name="fusewire-fitting").start()
+                JOBS.put(Job("fitting", "compile", work, must_end=True))
         return loaded
 
     def _fit(self, region: Region, key: Key, inputs: Sequence[Held]) -> None:

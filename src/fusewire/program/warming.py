@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, final
 
 import numpy as np
 
 from fusewire.errors import FusewireError
 from fusewire.plan.runner import Runner
+from fusewire.process.jobs import JOBS, Job
 from fusewire.program.entry import Entry, Run
 
 LOG = logging.getLogger("fusewire")
-# One size at a time: the calls need the cores.
-_TURN = threading.Lock()
 
 
 @final
@@ -43,16 +44,17 @@ class WarmingRun:
             self._is_started.set()
         # The caller may change the arrays after the call.
         leaves = [np.array(leaf) for leaf in self._entry.arguments.flatten(arguments)]
-        copies = (self._entry.arguments.restore(leaves),)
-        threading.Thread(target=self._warm, args=copies, daemon=True).start()
+        work = partial(self._warm, self._entry.arguments.restore(leaves))
+        # Without a thread, the interim runner goes on.
+        with suppress(RuntimeError):
+            JOBS.put(Job("warming", "compile", work))
 
     def _warm(self, arguments: tuple[Any, ...]) -> None:
-        with _TURN:
-            try:
-                # Twice: a child may give the first answer while the engine is loaded.
-                self._entry.run(arguments)
-                self._entry.run(arguments)
-            except FusewireError as error:
-                LOG.info("%s is not ready for another size: %s", self._entry.backend, error)
-                return
+        try:
+            # Twice: a child may give the first answer while the engine is loaded.
+            self._entry.run(arguments)
+            self._entry.run(arguments)
+        except FusewireError as error:
+            LOG.info("%s is not ready for another size: %s", self._entry.backend, error)
+            return
         self._done(self._entry.run)
