@@ -6,6 +6,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -444,3 +445,25 @@ def test_angles_and_complex_numbers_have_quotients_of_tiny_numbers() -> None:
     for function, given in functions:
         program = fw.compile(function, given, backend="openvino", fallback="error")
         np.testing.assert_allclose(program(given), function(given), rtol=1e-5)
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("axis", [0, 2])
+@pytest.mark.parametrize("middle", [3, "n"])
+def test_numbers_for_each_place_of_the_middle_axis_follow_a_reduction(
+    middle: int | str, axis: int, keepdims: bool
+) -> None:
+    random = np.random.default_rng(0)
+    x = random.standard_normal((4, 3, 6), np.float32)
+    numbers = random.standard_normal(3, np.float32)
+    shape = {(0, False): (3, 1), (0, True): (1, 3, 1), (2, False): (3,), (2, True): (3, 1)}
+    each = numbers.reshape(shape[axis, keepdims])
+
+    def scaled(x: Any, reduce: Callable[..., Any]) -> Any:
+        return reduce(x, axis=axis, keepdims=keepdims) * each + each
+
+    for reduce in (np.sum, np.mean, np.max):
+        function = partial(scaled, reduce=reduce)
+        spec = fw.Spec((4, middle, 6), "float32")
+        program = fw.compile(function, spec, backend=NAME, fallback="error")
+        np.testing.assert_allclose(program(x), function(x), rtol=1e-5, atol=1e-5)

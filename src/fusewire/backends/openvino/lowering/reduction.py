@@ -47,9 +47,25 @@ def reduced_axes(node: Node) -> list[int]:
 
 
 def over(node: Node, reduce: Callable[..., Ov], x: Ov) -> Ov:
-    """Reduce as the engine does."""
-    axes = reduced_axes(node)
-    return reduce(x, const(axes), bool(attr(node, "keepdims"))) if axes else x
+    """Reduce as the engine does, but for the first or last axis of three.
+
+    OpenVINO 2026.4 fuses numbers for each place of the middle axis, which are added to the result
+    or multiplied with it, and takes the wrong ones. It does not for matrices.
+    """
+    axes, keepdims = reduced_axes(node), bool(attr(node, "keepdims"))
+    if not axes:
+        return x
+    if rank_of(x) != 3 or axes not in ([0], [2]):
+        return reduce(x, const(axes), keepdims)
+    shape, (axis,) = shape_of(x), axes
+    kept = ops.gather(shape, const([1, 2] if axis == 0 else [0, 1]), const(0))
+    sizes = [ops.reduce_prod(kept, const([0]), True)]
+    sizes.insert(axis // 2, dim_of(x, axis))
+    total = reduce(ops.reshape(x, concat(sizes, 0), False), const(axis // 2), False)
+    outer = [kept]
+    if keepdims:
+        outer.insert(axis // 2, const([1]))
+    return ops.reshape(total, concat(outer, 0), False)
 
 
 def _sum(s: Any, node: Node, x: Ov) -> Ov:
