@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -29,6 +30,7 @@ from fusewire.serve.logs import log_failure
 from fusewire.serve.messages import METHODS, SERVICE, messages, parse
 from fusewire.serve.model import LoadedModel, ServedModel
 from fusewire.serve.pages import server_metadata
+from fusewire.serve.receiving import Context, Receiver
 from fusewire.serve.repository import Repository, status_of
 from fusewire.serve.wire import (
     SMALL,
@@ -38,7 +40,6 @@ from fusewire.serve.wire import (
     split_message,
 )
 
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Handler: TypeAlias = "Callable[[_Call], Awaitable[Any]]"
 Answer = TypeVar("Answer")
 
@@ -68,6 +69,8 @@ _CONTENTS = {
 }
 # Metadata and headers that a call may have.
 _METADATA_BYTES = 16 << 10
+# A connection without a call is closed after so long; clients connect again.
+_IDLE_SECONDS = 300
 # Large messages are read in threads, which give way to the event loop between their steps. Models
 # that compile have others.
 _THREADS = 2
@@ -92,6 +95,7 @@ class GrpcService:
         self._messages = messages()
         self._answer = self._messages.ModelInferResponse
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="grpc")
+        self._receiver = Receiver(repository.limits, self._refused)
         # Whoever restarts or balances servers asks for these, without a token.
         self._probes = (self._server_live, self._server_ready)
 
@@ -103,15 +107,19 @@ class GrpcService:
                 ("grpc.max_receive_message_length", limits.body_bytes),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_metadata_size", _METADATA_BYTES),
+                ("grpc.max_allowed_incoming_connections", limits.connections),
+                ("grpc.max_connection_idle_ms", _IDLE_SECONDS * 1000),
                 ("grpc.so_reuseport", 0),
+                # Otherwise it takes megabytes of messages that nobody has asked for.
+                ("grpc.http2.bdp_probe", 0),
                 # It would inflate before anything is counted.
                 ("grpc.per_message_decompression", 0),
             ],
             maximum_concurrent_rpcs=limits.connections,
         )
         handlers = {
-            name: grpc.unary_unary_rpc_method_handler(
-                # Read by the handler, which checks what it reads.
+            name: grpc.stream_unary_rpc_method_handler(
+                # Read by the handler, which checks who asks, and then what it reads.
                 partial(
                     self._answered,
                     getattr(self, f"_{_snake(name)}"),
@@ -125,23 +133,23 @@ class GrpcService:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         return server
 
-    async def _answered(self, answer: Handler, kind: Any, raw: bytes, context: Context) -> Any:
+    async def _answered(self, answer: Handler, kind: Any, _: Any, context: Context) -> Any:
         """Read a message and answer it; errors of ours become codes of gRPC."""
-        call = _Call(self._repository, raw, context, self._threads)
-        # What gRPC raises when a call is aborted refers to itself, to this frame and to all errors
-        # behind it, until the collector of garbage comes by.
-        del raw
+        call = _Call(self._repository, context, self._threads)
         try:
-            if answer not in self._probes:
-                self._repository.access.check(_authorization(context))
+            if answer in self._probes:
+                # Their messages are empty: nobody waits for them.
+                return await answer(call)
+            self._repository.access.check(_authorization(context))
+            # What gRPC raises when a call is aborted refers to itself, to this frame and to all
+            # errors behind it, until the collector of garbage comes by: no message is kept here.
+            call.take(await self._receiver.receive(context))
             return await self._answer_to(call, answer, kind)
         except FusewireError as error:
-            self._note(getattr(call.request, "model_name", ""), error)
-            code, words = code_of(error), str(error)[:2000]
-            context.set_trailing_metadata((("fusewire-code", type(error).__name__),))
+            refusal = self._refusal(error, getattr(call.request, "model_name", ""))
         finally:
             call.release()
-        return await context.abort(code, words)
+        return await context.abort(*refusal)
 
     async def _answer_to(self, call: _Call, answer: Handler, kind: Any) -> Any:
         call.hold(len(call.raw))
@@ -150,12 +158,19 @@ class GrpcService:
         call.request = parse(kind, call.split.outline)
         return await answer(call)
 
-    def _note(self, name: str, error: FusewireError) -> None:
-        model = self._repository.models.get(name)
+    async def _refused(self, context: Context, error: FusewireError) -> None:
+        """End a call from outside; InternalError says that its client has left."""
+        with contextlib.suppress(grpc.aio.AbortError, grpc.aio.InternalError):
+            await context.abort(*self._refusal(error))
+
+    def _refusal(self, error: FusewireError, name: str = "") -> tuple[Any, ...]:
+        """Count and log an error; returns what to abort its call with."""
+        code, model = code_of(error), self._repository.models.get(name)
         if model is not None:
-            model.counts.note_answer("grpc", code_of(error).name)
+            model.counts.note_answer("grpc", code.name)
         if status_of(error) >= 500 and not isinstance(error, RequestError):
             log_failure(name, "grpc", error)
+        return code, str(error)[:2000], (("fusewire-code", type(error).__name__),)
 
     async def _server_live(self, call: _Call) -> Any:
         return self._messages.ServerLiveResponse(live=True)
@@ -264,19 +279,21 @@ def _check_sizes(sizes: Sequence[int], form: BoundForm) -> None:
 class _Call:
     """A call: its message as bytes, split and parsed, and how many bytes count as held for it."""
 
-    def __init__(
-        self, repository: Repository, raw: bytes, context: Context, threads: Executor
-    ) -> None:
+    def __init__(self, repository: Repository, context: Context, threads: Executor) -> None:
         self.context = context
         self.request: Any = None
+        self._repository = repository
+        self._threads = threads
+        self._held = 0
+        self.take(b"")
+
+    def take(self, raw: bytes) -> None:
+        """Take the message when it has come."""
+        self.raw = raw
         # Small messages are parsed whole.
         self.split = SplitMessage(raw, (), ())
         # A compressed one may become any size.
         self.is_large = len(raw) > SMALL or is_compressed(raw)
-        self._repository = repository
-        self.raw = raw
-        self._threads = threads
-        self._held = 0
 
     def hold(self, size: int) -> None:
         """Count more bytes until the call is answered; ServerBusy if there are too many."""
@@ -287,7 +304,8 @@ class _Call:
         """Release the message, and the bytes held for the call."""
         self._repository.release(self._held)
         self._held = 0
-        self.raw, self.split, self.request = b"", SplitMessage(b"", (), ()), None
+        self.take(b"")
+        self.request = None
 
     async def do(self, work: Callable[..., Answer], *given: Any) -> Answer:
         """Do something with the message, in a thread if that may take long."""
