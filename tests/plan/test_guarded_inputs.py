@@ -66,6 +66,55 @@ def test_index_that_changes_after_the_check_is_not_seen(engine: str, number: int
     assert places.tolist() == [number, number]
 
 
+COUNTING = {
+    "compress": lambda x, flags: ops.compress(x, flags, axis=0),
+    "boolean_mask": ops.boolean_mask,
+    "moved": lambda x, flags: ops.compress(x, ops.reshape(flags, shape=(8,)), axis=0),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", COUNTING)
+def test_operand_that_decides_how_much_is_written_stays_as_it_was(engine: str, name: str) -> None:
+    flags = np.array([0, 1, 0, 0, 1, 1, 0, 1], np.bool_)
+    given = flags.reshape(2, 4) if name == "moved" else flags
+    program = compiled(
+        lambda x, flags: COUNTING[name](ops.tanh(meddle(x)), flags), TABLE, given, backend=engine
+    )
+    expected = np.tanh(TABLE)[flags]
+    np.testing.assert_allclose(program(TABLE, given), expected, rtol=1e-5)
+    CHANGES.append(lambda: given.fill(True))
+    np.testing.assert_allclose(program(TABLE, given), expected, rtol=1e-5)
+    assert given.all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_boolean_that_becomes_another_byte_is_not_seen(engine: str) -> None:
+    flags = np.array([True, False])
+    program = compiled(
+        lambda x, flags: ops.gather(ops.tanh(meddle(x)), ops.cast(flags, dtype="int64"), axis=0),
+        TABLE,
+        flags,
+        backend=engine,
+    )
+    expected = np.tanh(TABLE)[[1, 0]]
+    np.testing.assert_allclose(program(TABLE, flags), expected, rtol=1e-5)
+    CHANGES.append(lambda: flags.view(np.uint8).fill(7))
+    np.testing.assert_allclose(program(TABLE, flags), expected, rtol=1e-5)
+
+
+def test_state_of_booleans_is_replaced() -> None:
+    def step(x: Any, flags: Any) -> tuple[Any, Any]:
+        return ops.where(flags, x, np.float32(0)), ops.logical_not(flags)
+
+    flags = np.array([True] * 4 + [False] * 4)
+    program = compiled(step, TABLE, flags, backend="onnxruntime")
+    state = fw.state(flags, output="output1")
+    for expected in (flags.copy(), ~flags, flags.copy()):
+        found = program(TABLE, state)[0]
+        assert np.asarray(found).tolist() == (TABLE * expected).tolist()
+
+
 def _view(places: Any) -> Any:
     view = places.view()
     view.flags.writeable = False
@@ -158,3 +207,40 @@ def test_race_with_the_owner_of_an_index_reads_nothing_else(dtype: str) -> None:
     accepted, wrong = map(int, done.stdout.split())
     assert accepted
     assert wrong == 0
+
+
+COUNT_RACE = """
+import sys, threading, time
+import numpy as np
+import fusewire as fw
+from fusewire import ops
+
+count = 1 << 20
+row = np.zeros(count, "bool" if sys.argv[2] == "nonzero" else "float32")
+others = [row.copy(), np.ones_like(row), np.random.default_rng(0).random(count) > 0.5]
+function = ops.nonzero if sys.argv[2] == "nonzero" else lambda x: ops.top_k(x, k=count - 1)[1]
+program = fw.compile(fw.trace(function, row), backend=sys.argv[1], cache=False)
+program(row)
+ended = False
+
+def meddle():
+    while not ended:
+        for other in others:
+            np.copyto(row, other)
+
+thread = threading.Thread(target=meddle)
+thread.start()
+end = time.monotonic() + 1.5
+while time.monotonic() < end:
+    places = np.asarray(program(row))
+    assert not places.size or 0 <= places.min() <= places.max() < count
+ended = True
+thread.join()
+"""
+
+
+@pytest.mark.parametrize(("engine", "op"), [("torch", "nonzero"), ("onnxruntime", "top_k")])
+def test_race_with_the_owner_of_what_decides_sizes_harms_nothing(engine: str, op: str) -> None:
+    command = [sys.executable, "-c", COUNT_RACE, engine, op]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-500:]

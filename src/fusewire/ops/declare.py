@@ -151,6 +151,9 @@ class Op(Generic[R]):
     ``kind`` and ``cost`` are for fusion. ``not_folded`` says why engines run it even on constants.
     ``value_range`` bounds the integers it makes, and ``symbolic`` is what it means on sizes.
     ``layout`` is for ops that run subgraphs. ``requires`` bounds the integers of its operands.
+    ``steady`` names the operands that a kernel may read again and must find the same, besides
+    those with an index: they decide how much it writes, or in what order. They are all operands of
+    an op that is unbacked, unless it says more.
     ``refuses`` are uses that its type rule must refuse. ``kept_whole`` says why engines without a
     composite are not given its expansion.
     ``output_shapes`` gives the shapes of the outputs from operands and attributes, where values of
@@ -179,6 +182,7 @@ class Op(Generic[R]):
     symbolic: Symbolic | None = None
     layout: BodyLayout | None = None
     requires: tuple[Requirement, ...] = ()
+    steady: tuple[str, ...] = ()
     refuses: Refuses | None = None
     kept_whole: str | None = None
     output_shapes: Callable[..., Sequence[Sequence[int]]] | None = None

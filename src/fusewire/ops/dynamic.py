@@ -44,9 +44,8 @@ ROWS = unbacked("rows")
 
 def _declare(name: str, rule: Any, indices: str, **fields: Any) -> Op[Value]:
     traits = (Trait.MOVEMENT, Trait.UNBACKED)
-    return movement(
-        FAMILY, name, rule, traits=traits, index_operands=tuple(indices.split()), **fields
-    )
+    names = tuple(indices.split())
+    return movement(FAMILY, name, rule, traits=traits, index_operands=names, steady=names, **fields)
 
 
 def require_list(operand: TensorType, length: int, what: str) -> None:

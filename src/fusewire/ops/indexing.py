@@ -304,6 +304,7 @@ boolean_mask = movement(
     doc="Keep the elements where a mask over the leading axes holds.",
     expand=lambda x, mask, count: gather_nd(x, transpose(nonzero(mask, count=count), perm=(1, 0))),
     traits=SELECTS,
+    steady=("mask",),
     samples=lambda: [
         sample(draw(3, 2), given([True, False, True], "bool")),
         sample(draw(2, 2), given([[True, False], [True, True]], "bool")),
@@ -348,6 +349,7 @@ compress = movement(
     doc="Keep the slices of an axis (or of the flattened tensor) where a list holds.",
     expand=_compress,
     traits=SELECTS,
+    steady=("condition",),
     requires=(none_from("condition", _compressed),),
     samples=lambda: [
         sample(draw(3, 2), given([False, True, True], "bool"), axis=0),

@@ -194,6 +194,7 @@ def compose(
     lacks: Mapping[str, str] | None = None,
     refuses: Refuses | None = None,
     family: Family = FAMILY,
+    steady: tuple[str, ...] = (),
 ) -> Op[Value]:
     """Declare an op that is made of reductions."""
     return family.declare(
@@ -205,6 +206,7 @@ def compose(
         samples=samples,
         lacks=lacks,
         traits=(Trait.REDUCTION, *traits),
+        steady=steady,
         refuses=refuses,
     )
 

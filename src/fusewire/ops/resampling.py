@@ -330,6 +330,7 @@ dynamic_resize = FAMILY.declare(
     tolerance=PLACES,
     flops=8,
     index_operands=("sizes",),
+    steady=("sizes", "scales", "roi"),
     output_shapes=lambda x, sizes, *rest, **attrs: [sizes.tolist()],
     samples=lambda: [
         sample(draw(2, 3), given([2, 5], "int64"), dims=(2, unbacked("columns"))),

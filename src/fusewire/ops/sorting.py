@@ -65,6 +65,7 @@ def _declare(
         traits=traits,
         value_range=value_range,
         flops=16,
+        steady=("x",),
         lacks={"scalar": "a scalar has no axis to sort along"},
         samples=lambda: [
             sample(draw(3, 5)),
@@ -121,6 +122,7 @@ top_k = FAMILY.declare(
     dtypes=ORDERED,
     traits=(Trait.DISCONTINUOUS,),
     tolerance=EXACT,
+    steady=("x",),
     lacks={"scalar": "a scalar has no axis to choose along"},
     value_range=ranges.values_and_places,
     samples=lambda: [

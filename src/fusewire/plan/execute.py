@@ -49,10 +49,12 @@ class PlanRunner(Executable):
         self._runners: list[StepRunner] = [
             _step_runner(step, builder, whole) for step in plan.steps
         ]
-        places = plan.guarded_inputs
-        is_checked = bool(plan.guards or places)
+        # The plan around a body has seen to what a caller may change.
+        steady, truths = ((), ()) if is_body else (plan.steady, plan.truth_places)
+        places = (*plan.guarded_inputs, *steady)
+        is_checked = bool(plan.guards or places or truths)
         self._entry_checks = (
-            EntryChecks(plan.guards, plan.constants, places) if is_checked else None
+            EntryChecks(plan.guards, plan.constants, places, truths) if is_checked else None
         )
         self._checks = [
             Checks(step.guards, plan.constants) if step.guards else None for step in plan.steps

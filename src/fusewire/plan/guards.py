@@ -7,7 +7,7 @@ tell whether all guards hold, and only if not is each asked on its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, TypeAlias, final
@@ -22,7 +22,7 @@ from fusewire.host_memory import LARGE
 from fusewire.ir.dims import Dim, Symbol, evaluate
 from fusewire.ir.graph import Array
 from fusewire.ops.intervals import Rule, check_elements, is_within
-from fusewire.plan.transfer import own_copy, to_host
+from fusewire.plan.transfer import own_copy, own_truth, to_host
 
 # One step from an array to the part of it that a node uses: its name and what it is given.
 ViewStep: TypeAlias = tuple[Any, ...]
@@ -162,24 +162,30 @@ class Checks:
 class EntryChecks:
     """The guards on what a caller gives, who may change it during the run.
 
-    Another thread or another process may share its memory, and an engine reads it after the check.
-    So every value that some guard of the plan is about is copied once, and the copy is checked and
-    run. There is no exception: that an array is read-only or owns its data does not tell who else
-    holds its memory, and a copy takes less than to find out. Values that a run computes are its
-    own.
+    Another thread or another process may share its memory, and an engine reads it after the check,
+    or twice. So every value that some guard of the plan is about, or that a kernel relies on to
+    stay as it is, is copied once, and the copy is checked and run; bytes of such booleans become 0
+    and 1. There is no exception: that an array is read-only or owns its data does not tell
+    who else holds its memory, and a copy takes less than to find out. Values that a run computes
+    are its own.
     """
 
     def __init__(
-        self, guards: Sequence[Guard], constants: Sequence[Array], places: Sequence[int]
+        self,
+        guards: Sequence[Guard],
+        constants: Sequence[Array],
+        places: Iterable[int],
+        truths: Sequence[int] = (),
     ) -> None:
-        """``places`` are those of the values that this or a later check is about."""
+        """``places`` are those of the values to copy; those of ``truths`` are booleans."""
         self._checks = Checks(guards, constants)
-        self._places = tuple(places)
+        self._places = tuple(sorted({*places} - {*truths}))
+        self._truths = tuple(truths)
 
     def admitted(self, values: Sequence[Held]) -> list[Held]:
         """Return the values of a run; raises CheckError if one is outside of what a guard allows.
 
-        What must be checked is a copy, on the device of the value.
+        What must be checked or stay as it is is a copy, on the device of the value.
         """
         own = [*values]
         for place in self._places:
@@ -188,6 +194,8 @@ class EntryChecks:
                 own[place] = value.copy()
             else:
                 own[place] = own_copy(value)
+        for place in self._truths:
+            own[place] = own_truth(own[place])
         self._checks.check(own)
         return own
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from fusewire.contract.backend import Device, Shapes
 from fusewire.contract.devices import CPU
+from fusewire.dtypes import bool_
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.hash import exact_hash
@@ -129,7 +130,8 @@ class Plan:
 
     A run keeps its values in a list of ``places`` items: first the inputs, ``takes`` of them, then
     the ``constants``. ``load`` returns the graph, for explanations. ``guards`` are checked before
-    the first step.
+    the first step. ``steady`` has the places of the inputs that kernels rely on to stay as they
+    are.
     """
 
     takes: int
@@ -139,6 +141,7 @@ class Plan:
     places: int
     load: Callable[[], Graph]
     guards: tuple[Guard, ...] = ()
+    steady: tuple[int, ...] = ()
 
     @cached_property
     def graph(self) -> Graph:
@@ -169,6 +172,12 @@ class Plan:
         """The places of the inputs that some guard is about."""
         guards = (*self.guards, *(guard for step in self.steps for guard in step.guards))
         return tuple(sorted({x.place for x in guards if x.place < self.takes}))
+
+    @property
+    def truth_places(self) -> tuple[int, ...]:
+        """The places of ``steady`` that regions take as booleans."""
+        pairs = (pair for x in self.steps for pair in zip(x.inputs, x.region.inputs, strict=True))
+        return tuple(sorted({at for at, value in pairs if at in self.steady and is_truth(value)}))
 
     def regions(self) -> list[Region]:
         """List the regions, including those of bodies."""
@@ -215,6 +224,11 @@ class Plan:
             makers |= dict.fromkeys(step.outputs, name)
             count += sum(body.crossings() for body in step.bodies.values())
         return count
+
+
+def is_truth(value: Value) -> bool:
+    """Tell whether a value has booleans, whose bytes engines compute with."""
+    return isinstance(value.type, TensorType) and value.type.dtype is bool_
 
 
 def _is_within(step: Step, backends: Collection[str]) -> bool:

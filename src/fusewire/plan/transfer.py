@@ -14,7 +14,7 @@ import numpy as np
 from fusewire.contract.backend import Exchange, Held
 from fusewire.contract.buffer import Buffer, HostBuffer, PartBuffer
 from fusewire.events import EVENTS
-from fusewire.host_memory import aligned_copy
+from fusewire.host_memory import aligned_copy, aligned_empty
 from fusewire.ir.graph import Array
 from fusewire.process.guard import guarded
 
@@ -73,6 +73,23 @@ def copied(value: Held) -> Buffer | None:
 
 
 def own_copy(value: Held) -> Held:
-    """Copy a tensor to memory that nobody else knows, on its device where that is possible."""
+    """Copy a value to memory that nobody else knows, on its device where that is possible."""
+    if value is None:
+        return None
+    if isinstance(value, list | tuple):
+        return [own_copy(item) for item in value]
     buffer = copied(value)
-    return aligned_copy(np.asarray(fetched(value))) if buffer is None else buffer
+    if buffer is not None:
+        return buffer
+    array = np.asarray(fetched(value))
+    return array.copy() if array.dtype.kind in "OT" else aligned_copy(array)
+
+
+def own_truth(value: Held) -> Held:
+    """Copy booleans so that each byte is 0 or 1: engines compute with the bytes."""
+    if isinstance(value, Buffer) and not isinstance(value, HostBuffer):
+        return own_copy(value)
+    array = np.asarray(fetched(value))
+    truth = aligned_empty(array.shape, array.dtype)
+    np.not_equal(array.view(np.uint8), 0, out=truth)
+    return truth

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fusewire.contract.backend import Shapes
 from fusewire.contract.model_file import FileReader, ModelFile
 from fusewire.facts.bounds import unbounded
+from fusewire.facts.steady import steady_places
 from fusewire.ir.graph import Graph, Value
 from fusewire.ops.requires import label_of
 from fusewire.plan.guards import Guard
@@ -105,4 +106,6 @@ def _plan(
     region = Region.of(whole, target.name, target.device, shapes, file, loses_nan=loses_nan)
     step = Step(region, tuple(range(takes)), outputs, ())
     places = first + len(outputs)
-    return Plan(takes, (step,), arrays, outputs, places, lambda: graph, guards)
+    # The engine may run either: what it reads by itself, or our graph where that keeps each NaN.
+    steady = tuple(sorted({*planned.plan.steady, *steady_places(file.graph)}))
+    return Plan(takes, (step,), arrays, outputs, places, lambda: graph, guards, steady)

@@ -16,6 +16,7 @@ from typing import Protocol
 from fusewire.contract.backend import Held
 from fusewire.dtypes import DType
 from fusewire.facts.proof import Prover
+from fusewire.facts.steady import steady_places
 from fusewire.ir.builder import Rebuild
 from fusewire.ir.dims import Dim, Shape, Symbol, is_at_most, lone_symbol, symbols
 from fusewire.ir.graph import Array, Graph, Node, Value
@@ -24,6 +25,7 @@ from fusewire.ops.intervals import Rule
 from fusewire.ops.requires import Interval, Operands, Requirement, label_of
 from fusewire.ops.table import get_op
 from fusewire.plan.guards import EntryChecks, Guard, ViewStep
+from fusewire.plan.plan import is_truth
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,8 +318,10 @@ def checked_inputs(graph: Graph, inputs: Sequence[Held]) -> list[Held]:
     for need in graph_needs(graph):
         entry.takes(need)
     constants = [_array(value) for value in entry.constants]
-    places = sorted({guard.place for guard in entry.guards if guard.place < len(inputs)})
-    return EntryChecks(entry.guards, constants, places).admitted(inputs)
+    places = [guard.place for guard in entry.guards if guard.place < len(inputs)]
+    steady = steady_places(graph)
+    truths = [place for place in steady if is_truth(graph.inputs[place])]
+    return EntryChecks(entry.guards, constants, (*places, *steady), truths).admitted(inputs)
 
 
 def _array(value: Value) -> Array:

@@ -10,6 +10,7 @@ from fusewire.contract.backend import Device, Shapes
 from fusewire.contract.devices import CPU, DeviceName
 from fusewire.errors import EngineError, RefusedError
 from fusewire.facts.bounds import peaks, unbounded
+from fusewire.facts.steady import steady_places
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import type_symbols
 from fusewire.ops.declare import Trait
@@ -370,7 +371,8 @@ class _Assembly:
         count, places = len(self._graph.inputs), len(self._places)
         entry = self._guards.entry
         load = lambda: self._graph  # noqa: E731 - a plan that was read has a function here
-        return Plan(count, tuple(steps), constants, outputs, places, load, entry)
+        steady = steady_places(self._graph)
+        return Plan(count, tuple(steps), constants, outputs, places, load, entry, steady)
 
     def _step_guards(self, edges: Sequence[RegionEdges]) -> list[list[Guard]]:
         """List for each step what is checked of the values that it takes.

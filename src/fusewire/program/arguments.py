@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.dtypes import bool_
 from fusewire.errors import ShapeMismatchError
 from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType
@@ -35,11 +34,6 @@ def as_array(argument: Any) -> Any:
             f"An argument is a {kind.__module__}.{kind.__name__} that NumPy cannot take: {error} "
             "Give an array, such as x.detach().float().numpy() of a PyTorch tensor."
         ) from None
-
-
-def is_truth(value: Value) -> bool:
-    """Tell whether a value has booleans, whose bytes engines compute with."""
-    return isinstance(value.type, TensorType) and value.type.dtype is bool_
 
 
 def _as_truth(argument: Any) -> Any:

@@ -19,9 +19,9 @@ from fusewire.errors import ShapeMismatchError
 from fusewire.ir.dims import Symbol, bind_alone, lone_symbol
 from fusewire.ir.graph import Graph, HostValue, Value
 from fusewire.ir.types import TensorType, type_symbols
-from fusewire.plan.plan import Plan
+from fusewire.plan.plan import Plan, is_truth
 from fusewire.plan.runner import Runner
-from fusewire.program.arguments import is_truth, plain
+from fusewire.program.arguments import plain
 
 if TYPE_CHECKING:
     from fusewire.show.why import Why

@@ -289,6 +289,7 @@ def write_plan(plan: Plan, blobs: Blobs) -> Row:
         "constants": [write_value(array, blobs) for array in plan.constants],
         "steps": [_write_step(step, blobs) for step in plan.steps],
         "guards": [_write_guard(guard) for guard in plan.guards],
+        "steady": plan.steady,
     }
 
 
@@ -326,7 +327,9 @@ def read_plan(row: Row, blobs: Iterator[Array], source: GraphSource, path: Path 
     load = partial(_load_plan, source, path)
     # Guards of the start see the inputs and the constants.
     guards = _read_guards(row["guards"], takes + len(constants))
-    return Plan(takes, tuple(steps), constants, outputs, places, load, guards)
+    # Bundles of 0.1 do not say it.
+    steady = _read_places(row["steady"] if "steady" in row else range(takes), takes)
+    return Plan(takes, tuple(steps), constants, outputs, places, load, guards, steady)
 
 
 def _read_step(
