@@ -12,8 +12,9 @@ import pytest
 
 import fusewire as fw
 from fusewire import ops
-from fusewire.errors import CheckError
+from fusewire.errors import BudgetError, CheckError
 from fusewire.ir.graph import Graph
+from fusewire.ops.intervals import Samples
 from fusewire.ops.table import all_ops
 from fusewire.planning.guards import graph_needs
 from fusewire.records.plans import read_plan, write_plan
@@ -189,6 +190,77 @@ def test_saved_plan_has_the_same_rules(name: str) -> None:
     again = read_plan(row, iter(blobs), lambda: graph)  # type: ignore[arg-type]
     assert [x.sentence() for x in again.guards] == [x.sentence() for x in program.plan.guards]
     assert {x.rule for x in again.guards} == {x.rule for x in program.plan.guards}
+
+
+def _boxes(is_computed: bool) -> Graph:
+    def pooled(rois: Any, batches: Any) -> Any:
+        if is_computed:
+            rois = ops.multiply(ops.add(rois, rois), np.float32(0.5))
+        return ops.roi_align(IMAGE, rois, batches, sizes=(2, 2), scale=0.5)
+
+    return fw.trace(pooled, fw.Spec(("n", 4), "float32"), fw.Spec(("n",), "int64"))
+
+
+def _box(*corners: float) -> list[Any]:
+    return [np.array([corners], np.float32), np.zeros(1, np.int64)]
+
+
+@pytest.mark.parametrize("engine", ["reference", "onnxruntime", "openvino"])
+@pytest.mark.parametrize("is_computed", [False, True])
+def test_boxes_whose_samples_are_too_many_reach_no_engine(engine: str, is_computed: bool) -> None:
+    graph = _boxes(is_computed)
+    options: Any = {"isolate": False, "cache": False, "fallback": "allow"}
+    small, large = _box(0, 0, 3, 2), [np.tile(_box(0, 0, 900, 900)[0], (9, 1)), np.zeros(9, int)]
+    limited = fw.compile(graph, backend=engine, memory_limit=2**26, **options)
+    expected = limited(*small)
+    for boxes in (_box(0, 0, 5000, 5000), _box(0, 0, -5000, -5000), large):
+        # The reference has no more samples than those of one box, and counts them itself.
+        if engine != "reference" or not is_computed:
+            with pytest.raises(BudgetError, match=r"samples of rois .* memory_limit"):
+                limited(*boxes)
+    # Products of these leave 64 bits.
+    program = fw.compile(graph, backend=engine, **options)
+    for size in (2.0**33, 1e38):
+        with pytest.raises(BudgetError, match="memory_limit"):
+            program(*_box(0, 0, size, size))
+    assert np.array_equal(limited(*small), expected)
+    assert np.array_equal(program(*small), expected)
+
+
+@pytest.mark.parametrize("start", [2.0**30, 2.0**40, 3e12])
+def test_samples_are_counted_as_engines_round(start: float) -> None:
+    end = start
+    for _ in range(3):
+        end = float(np.nextafter(np.float32(end), np.float32(np.inf)))
+        boxes, scale = _box(start, start, end, end)[0], 0.3
+        corners = boxes[0] * np.float32(scale) - np.float32(0.5)
+        taken = (float(corners[2]) - float(corners[0])) ** 2
+        assert Samples((2, 2), scale).count(boxes) >= taken
+
+
+def test_samples_of_boxes_beyond_all_numbers_are_too_many() -> None:
+    boxes = np.array([[-1e300, -1e300, 1e300, 1e300]])
+    with pytest.raises(BudgetError, match="samples of rois"):
+        Samples((2, 2), 1e10).check(boxes, "roi_align", "rois", None)
+
+
+def test_boxes_with_so_many_samples_each_may_have_any_size() -> None:
+    boxes = _box(0, 0, 1e9, 1e9)
+    graph = fw.trace(lambda r, b: ops.roi_align(IMAGE, r, b, sizes=(2, 2), sampling=2), *boxes)
+    assert all(need.rule != "sampled" for need in graph_needs(graph))
+    assert program_of(graph, "onnxruntime")(*boxes).shape == (1, 1, 2, 2)
+
+
+def test_saved_plan_asks_for_the_same_samples() -> None:
+    graph = _boxes(False)
+    program = program_of(graph, "onnxruntime")
+    program(*_box(0, 0, 3, 2))
+    blobs: list[Any] = []
+    row = write_plan(program.plan, blobs)
+    again = read_plan(row, iter(blobs), lambda: graph)  # type: ignore[arg-type]
+    asked = [x.samples for x in program.plan.guards if x.samples is not None]
+    assert asked == [x.samples for x in again.guards if x.samples is not None]
+    assert [x.bins for x in asked] == [(2, 2)]
 
 
 def test_entries_of_a_dense_matrix_need_no_check() -> None:

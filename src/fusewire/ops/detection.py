@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +15,8 @@ from fusewire.ir.types import TensorType
 from fusewire.ops import limits, ranges
 from fusewire.ops.declare import FRESH, NEEDS_ROOM, Family, Trait
 from fusewire.ops.inference import fits, require, require_dims, same_dtype
-from fusewire.ops.requires import between, finite
+from fusewire.ops.intervals import Samples
+from fusewire.ops.requires import between, finite, sampled
 from fusewire.ops.resampling import PLACES
 from fusewire.ops.sample import bad, draw, given, sample
 
@@ -59,6 +62,11 @@ def _need_samples(lengths: list[float], sizes: tuple[int, int], sampling: int, x
     # float64, and of each channel four terms, their stack or sum, and two that are being made.
     sample_bytes = 3 * 8 + x.shape[1] * 10 * x.itemsize
     meter.need(8 * 8 * (rows + columns) + rows * columns * sample_bytes, where=" in roi_align")
+
+
+def _samples_of(attrs: Mapping[str, Any]) -> Samples | None:
+    """Say how large boxes decide their samples; engines read a count below 0 as none."""
+    return None if attrs["sampling"] > 0 else Samples(attrs["sizes"], float(attrs["scale"]))
 
 
 def _roi_taps(
@@ -128,6 +136,7 @@ roi_align = FAMILY.declare(
     requires=(
         between("batches", lambda operands: (0, operands.type("x").shape[0] - 1)),
         finite("rois"),
+        sampled("rois", _samples_of),
     ),
     lacks={"scalar": "an image has axes"},
     not_folded=NEEDS_ROOM,

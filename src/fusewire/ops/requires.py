@@ -16,7 +16,7 @@ import numpy as np
 from fusewire.ir.dims import Dim, Symbol, evaluate, size
 from fusewire.ir.graph import Node, Value
 from fusewire.ir.types import TensorType
-from fusewire.ops.intervals import Rule, check_elements
+from fusewire.ops.intervals import Rule, Samples, check_elements
 
 # Both ends belong to it.
 Interval: TypeAlias = tuple[Dim, Dim]
@@ -49,7 +49,8 @@ class Requirement:
 
     ``ignored`` names an attribute with one more number that is allowed, or None. With ``start``,
     only elements from that place along the last axis on are meant. Another ``rule`` than "within"
-    has no intervals.
+    has no intervals. Boxes are asked for by ``samples``, which is None where their size does not
+    decide how many samples they take.
     """
 
     operand: str
@@ -57,6 +58,7 @@ class Requirement:
     ignored: str = ""
     rule: Rule = "within"
     start: Callable[[Operands], Dim] | None = None
+    samples: Callable[[Mapping[str, Any]], Samples | None] | None = None
 
     def ignored_by(self, attrs: Mapping[str, Any]) -> int | None:
         """Return the number outside the intervals that is allowed as well."""
@@ -120,6 +122,11 @@ def finite(operand: str) -> Requirement:
     return Requirement(operand, lambda operands: (), rule="finite")
 
 
+def sampled(operand: str, samples: Callable[[Mapping[str, Any]], Samples | None]) -> Requirement:
+    """Require that the samples of boxes fit in memory, as attributes say how many they are."""
+    return Requirement(operand, lambda operands: (), rule="sampled", samples=samples)
+
+
 def none_from(operand: str, start: Callable[[Operands], Dim]) -> Requirement:
     """Require that a list of bools holds nowhere from a place on."""
     return Requirement(operand, lambda operands: ((0, 0),), start=start)
@@ -147,7 +154,8 @@ def check_node(
     operands = Operands(node, names)
     for requirement in requires:
         array = dict(zip(names, values, strict=False)).get(requirement.operand)
-        if not isinstance(array, np.ndarray):
+        if not isinstance(array, np.ndarray) or requirement.rule == "sampled":
+            # The reference asks for the bytes of its samples when it makes them.
             continue
         intervals = [
             (evaluate(low, bound), evaluate(high, bound))

@@ -49,17 +49,19 @@ class PlanRunner(Executable):
         self._runners: list[StepRunner] = [
             _step_runner(step, builder, whole) for step in plan.steps
         ]
+        self._limits = builder.limits
+        most = self._limits.memory_bytes
         # The plan around a body has seen to what a caller may change.
         steady, truths = ((), ()) if is_body else (plan.steady, plan.truth_places)
         places = (*plan.guarded_inputs, *steady)
         is_checked = bool(plan.guards or places or truths)
         self._entry_checks = (
-            EntryChecks(plan.guards, plan.constants, places, truths) if is_checked else None
+            EntryChecks(plan.guards, plan.constants, places, truths, most) if is_checked else None
         )
         self._checks = [
-            Checks(step.guards, plan.constants) if step.guards else None for step in plan.steps
+            Checks(step.guards, plan.constants, most) if step.guards else None
+            for step in plan.steps
         ]
-        self._limits = builder.limits
         self._is_whole = whole
         run = self._direct() or self._within_limits
         self._peaks: dict[Key, int] = {}

@@ -21,23 +21,27 @@ from fusewire.events import EVENTS
 from fusewire.host_memory import LARGE
 from fusewire.ir.dims import Dim, Symbol, evaluate
 from fusewire.ir.graph import Array
-from fusewire.ops.intervals import Rule, check_elements, is_within
+from fusewire.ops.intervals import Rule, Samples, check_elements, is_within
 from fusewire.plan.transfer import own_copy, own_truth, to_host
 
 # One step from an array to the part of it that a node uses: its name and what it is given.
 ViewStep: TypeAlias = tuple[Any, ...]
 Sizes: TypeAlias = Mapping[Symbol, int]
-_ALLOWED = {"ordered": "in order", "finite": "finite"}
+_ALLOWED = {
+    "ordered": "in order",
+    "finite": "finite",
+    "sampled": "of a size whose samples fit in memory",
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Guard:
     """The integers at ``place`` in the list of values, seen through ``view``, lie in intervals.
 
-    By another ``rule`` they are in order, or finite. ``shape`` is that of the operand that they
-    become: of an operand without elements, nothing is asked. ``sizes`` says where each symbol is
-    found: in the shape of the value at a place. ``label`` and ``operand`` name node and operand,
-    and ``source`` the input of the program.
+    By another ``rule`` they are in order, finite, or boxes whose ``samples`` fit. ``shape`` is that
+    of the operand that they become: of an operand without elements, nothing is asked. ``sizes``
+    says where each symbol is found: in the shape of the value at a place. ``label`` and ``operand``
+    name node and operand, and ``source`` the input of the program.
     """
 
     place: int
@@ -50,6 +54,7 @@ class Guard:
     operand: str
     source: str | None = None
     rule: Rule = "within"
+    samples: Samples | None = None
 
     def sentence(self) -> str:
         """Say what is checked, for explanations."""
@@ -73,10 +78,13 @@ class Guard:
             low < room[0] or high > room[1] for room in rooms for low, high in self.ends(sizes)
         )
 
-    def check(self, value: Held, sizes: Sizes) -> None:
-        """Raise CheckError if an element is outside."""
+    def check(self, value: Held, sizes: Sizes, most_bytes: int | None = None) -> None:
+        """Raise CheckError if an element is outside; BudgetError if samples take more bytes."""
         if self.is_asked(sizes):
             array = seen(to_host(value), self.view, sizes)
+            if self.samples is not None:
+                self.samples.check(array, self.label, self.operand, most_bytes)
+                return
             names = self.label, self.operand, self.source
             check_elements(array, self.ends(sizes), self.ignored, *names, self.rule)
 
@@ -91,9 +99,18 @@ _Tests: TypeAlias = tuple[list[_Whole], list[Guard]]
 class Checks:
     """The guards of one moment of a run: at its start, or before a step."""
 
-    def __init__(self, guards: Sequence[Guard], constants: Sequence[Array] = ()) -> None:
-        """``constants`` follow the values that a check is given, where guards are on them."""
+    def __init__(
+        self,
+        guards: Sequence[Guard],
+        constants: Sequence[Array] = (),
+        most_bytes: int | None = None,
+    ) -> None:
+        """``constants`` follow the values that a check is given, where guards are on them.
+
+        ``most_bytes`` is the limit for what values make an engine allocate.
+        """
         self._guards = guards
+        self._most_bytes = most_bytes
         self._constants = constants
         found = {symbol: (place, axis) for guard in guards for symbol, place, axis in guard.sizes}
         self._symbols = tuple(found)
@@ -112,7 +129,7 @@ class Checks:
         if tests[1]:
             sizes = self._bound(key)
             for guard in tests[1]:
-                guard.check(values[guard.place], sizes)
+                guard.check(values[guard.place], sizes, self._most_bytes)
         if start is not None:
             EVENTS.note("check", "indices and lengths", start, perf_counter())
 
@@ -129,7 +146,7 @@ class Checks:
         others: list[Guard] = []
         for guard in self._guards:
             if guard.place >= count:
-                guard.check(self._constants[guard.place - count], sizes)
+                guard.check(self._constants[guard.place - count], sizes, self._most_bytes)
             elif len(guard.intervals) != 1 or guard.is_changed(sizes):
                 others.append(guard)
             elif guard.is_asked(sizes):
@@ -147,7 +164,7 @@ class Checks:
         sizes, count = self._bound(key), len(values)
         asked = [guard for guard in self._guards if guard.place < count]
         for guard in asked:
-            guard.check(values[guard.place], sizes)
+            guard.check(values[guard.place], sizes, self._most_bytes)
         self._keep(key, ([], asked))
 
     def _keep(self, key: tuple[int, ...], tests: _Tests) -> _Tests:
@@ -176,9 +193,10 @@ class EntryChecks:
         constants: Sequence[Array],
         places: Iterable[int],
         truths: Sequence[int] = (),
+        most_bytes: int | None = None,
     ) -> None:
         """``places`` are those of the values to copy; those of ``truths`` are booleans."""
-        self._checks = Checks(guards, constants)
+        self._checks = Checks(guards, constants, most_bytes)
         self._places = tuple(sorted({*places} - {*truths}))
         self._truths = tuple(truths)
 

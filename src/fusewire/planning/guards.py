@@ -21,7 +21,7 @@ from fusewire.ir.builder import Rebuild
 from fusewire.ir.dims import Dim, Shape, Symbol, is_at_most, lone_symbol, symbols
 from fusewire.ir.graph import Array, Graph, Node, Value
 from fusewire.ir.types import TensorType
-from fusewire.ops.intervals import Rule
+from fusewire.ops.intervals import Rule, Samples
 from fusewire.ops.requires import Interval, Operands, Requirement, label_of
 from fusewire.ops.table import get_op
 from fusewire.plan.guards import EntryChecks, Guard, ViewStep
@@ -42,6 +42,7 @@ class Need:
     rule: Rule = "within"
     # The place along the last axis from which on it holds.
     start: Dim = 0
+    samples: Samples | None = None
 
     @property
     def is_usual(self) -> bool:
@@ -72,9 +73,12 @@ def _need(node: Node, requirement: Requirement, operands: Operands) -> Need | No
         start = requirement.start(operands)
         if is_at_most(value.tensor.shape[-1], start):
             return None
+    samples = None if requirement.samples is None else requirement.samples(node.attrs)
+    if requirement.rule == "sampled" and samples is None:
+        return None
     intervals, ignored = requirement.intervals(operands), requirement.ignored_by(node.attrs)
     names = label_of(node), requirement.operand
-    return Need(value, intervals, ignored, *names, node, requirement.rule, start)
+    return Need(value, intervals, ignored, *names, node, requirement.rule, start, samples)
 
 
 def expanded_needs(nodes: Sequence[Node]) -> list[Need]:
@@ -238,6 +242,7 @@ def guard_of(
         need.operand,
         view.root.name if is_input else None,
         need.rule,
+        need.samples,
     )
 
 
@@ -380,7 +385,7 @@ def _covers(first: Guard, second: Guard) -> bool:
 
 
 def _asked(guard: Guard) -> tuple[object, ...]:
-    return guard.place, guard.view, guard.intervals, guard.ignored, guard.rule
+    return guard.place, guard.view, guard.intervals, guard.ignored, guard.rule, guard.samples
 
 
 def _open(guard: Guard) -> set[Dim]:

@@ -18,7 +18,7 @@ from fusewire.ir.dims import Dim, lone_symbol
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.parse import parse_dim, parse_type
 from fusewire.ir.types import Type
-from fusewire.ops.intervals import Rule
+from fusewire.ops.intervals import Rule, Samples
 from fusewire.options import FALLBACK
 from fusewire.plan.guards import Guard
 from fusewire.plan.plan import Plan, Region, Step
@@ -408,6 +408,7 @@ def _write_guard(guard: Guard) -> Row:
         "sizes": [[symbol.key, place, axis] for symbol, place, axis in guard.sizes],
         "names": [guard.label, guard.operand, guard.source],
         "rule": guard.rule,
+        "samples": None if guard.samples is None else [*guard.samples.bins, guard.samples.scale],
     }
 
 
@@ -451,15 +452,28 @@ def _read_guard(row: Row, places: int) -> Guard:
         operand,
         source,
         _read_rule(row),
+        _read_samples(row),
     )
 
 
 def _read_rule(row: Row) -> Rule:
     # Bundles of 0.1 have no other.
     rule: Rule = row.get("rule", "within")
-    if rule not in ("within", "ordered", "finite"):
+    if rule not in ("within", "ordered", "finite", "sampled"):
         raise StoreError("A recorded plan has a guard of an unknown form.")
     return rule
+
+
+def _read_samples(row: Row) -> Samples | None:
+    samples = row.get("samples")
+    if (samples is None) == (row.get("rule") == "sampled"):
+        raise StoreError("A recorded plan has a guard of an unknown form.")
+    if samples is None:
+        return None
+    rows, columns, scale = samples
+    if not type(rows) is type(columns) is int or type(scale) is not float:
+        raise StoreError("A recorded plan has a field of the wrong type.")
+    return Samples((rows, columns), scale)
 
 
 def _read_view(row: Row) -> tuple[Any, ...]:
