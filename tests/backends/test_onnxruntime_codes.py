@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fusewire as fw
+from fusewire import ops
 from fusewire.backends.onnxruntime.engine import OnnxRuntimeBackend
 from fusewire.contract.region import build, first_device
 from fusewire.dtypes import dtype
@@ -75,3 +77,16 @@ def test_products_that_the_engine_fuses_are_exact(given: str) -> None:
     zero = np.array(7, given)
     y = quantize(matmul(left, right), np.float32(0.2), zero, dtype=dtype(given))
     assert wrong(Graph([x], [y]), a, by=1) == 0
+
+
+@pytest.mark.parametrize(
+    ("elements", "scale"), [([1.0, np.nan, -2.0], 3.0 / 255.0), ([np.nan, np.nan], 1.0)]
+)
+def test_dynamic_scale_is_that_of_the_elements_that_are_no_nan(
+    elements: list[float], scale: float
+) -> None:
+    # docs/choosing.md says so.
+    x = np.array(elements, np.float32)
+    graph = fw.trace(lambda x: ops.dynamic_quantize(x)[1], x)
+    program = fw.compile(graph, backend="onnxruntime", nan="exact", isolate=False, cache=False)
+    np.testing.assert_allclose(program(x), scale, rtol=1e-6)
