@@ -467,3 +467,34 @@ def test_numbers_for_each_place_of_the_middle_axis_follow_a_reduction(
         spec = fw.Spec((4, middle, 6), "float32")
         program = fw.compile(function, spec, backend=NAME, fallback="error")
         np.testing.assert_allclose(program(x), function(x), rtol=1e-5, atol=1e-5)
+
+
+TOP_OF_NONE = """
+import numpy as np
+import fusewire as fw
+from fusewire.dtypes import float32, int64
+from fusewire.ir.dims import symbol
+from fusewire.ir.graph import Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.sorting import top_k
+
+m, n = symbol("m"), symbol("n")
+x, y = Value(TensorType(float32, (m, 3)), "x"), Value(TensorType(int64, (n,)), "y")
+given = np.arange(12, dtype=np.float32).reshape(4, 3)
+for k in (n, 0):
+    graph = Graph([x, y], [*top_k(x, k=k, axis=-1, largest=True), y])
+    program = fw.compile(graph, backend="openvino", isolate="never", fallback="error")
+    for size in (1, 0, 2, 0, 3, 0):
+        best, places, _ = program(given, np.zeros(size, np.int64))
+        count = size if k is n else 0
+        assert best.tolist() == given[:, ::-1][:, :count].tolist()
+        assert places.shape == (4, count)
+"""
+
+
+def test_top_of_none_is_empty() -> None:
+    # In a process of its own, which the engine's TopK would end.
+    done = subprocess.run(
+        [sys.executable, "-c", TOP_OF_NONE], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

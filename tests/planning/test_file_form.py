@@ -127,6 +127,14 @@ def test_openvino_reads_no_file_of_open_sizes_or_with_loops(tmp_path: Path) -> N
     assert "loops" in found
 
 
+def test_openvino_reads_no_file_whose_top_may_be_of_none(tmp_path: Path) -> None:
+    nodes = [helper.make_node("TopK", ["x", "k"], ["y", "places"])]
+    inputs: Inputs = {"x": ("float32", [4, 3]), "k": ("int64", [1])}
+    found = planned("openvino", tmp_path, nodes, inputs)
+    assert isinstance(found, str)
+    assert "may be of none" in found
+
+
 def test_openvino_reads_no_file_whose_output_nothing_computes(tmp_path: Path) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Identity", ["x"], ["z"])]
     found = planned("openvino", tmp_path, nodes, {"x": ("float32", [3])}, ("y", "z"))

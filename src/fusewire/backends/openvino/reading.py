@@ -84,6 +84,8 @@ def _refuses_value(value: Value, narrowing: Narrowing) -> str | None:
 
 def _refuses_index(node: Node) -> str | None:
     """Say of which index only a proof tells that it exists; those of inputs are checked."""
+    if node.op == "dynamic_top_k":
+        return f"{label_of(node)} may be of none, which OpenVINO does not stand."
     names = get_op(node.op).parameters[0]
     required = {requirement.operand for requirement in get_op(node.op).requires}
     for name, value in zip(names, node.inputs, strict=False):

@@ -64,8 +64,10 @@ def _sorted(s: Any, node: Node, x: Ov) -> Pair:
 
 
 def _top_k(s: Any, node: Node, x: Ov) -> list[Ov]:
-    axis = axis_of(node, rank_of(x))
-    return list(_ordered(node, x, s.scalar(attr(node, "k")), axis, bool(attr(node, "largest"))))
+    axis, count = axis_of(node, rank_of(x)), attr(node, "k")
+    if not isinstance(count, int) or count == 0:
+        return _dynamic_top_k(s, node, x, s.scalar(count))
+    return list(_ordered(node, x, s.scalar(count), axis, bool(attr(node, "largest"))))
 
 
 def _dynamic_top_k(s: Any, node: Node, x: Ov, count: Ov) -> list[Ov]:
