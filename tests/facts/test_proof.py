@@ -37,6 +37,7 @@ def given() -> Given:
         "mask": TensorType(bool_, (N,)),
         "pairs": TensorType(int64, (N, 2)),
         "columns": TensorType(int64, (2, N)),
+        "two": TensorType(bool_, (2, 9)),
     }
     return {name: Value(of, name) for name, of in types.items()}
 
@@ -432,6 +433,10 @@ UNPROVEN_COLUMNS: dict[str, tuple[Callable[[Given], Any], list[tuple[Dim, Dim]]]
     "listed, in another shape": (
         lambda v: reshape(listed := ops.nonzero(v["x"]), shape=(listed.tensor.shape[1], 2)),
         [(0, N - 1), (0, 4)],
+    ),
+    "listed, and not turned": (
+        lambda v: transpose(ops.nonzero(v["two"], count=2), perm=(0, 1)),
+        [(0, 1), (0, 8)],
     ),
     "an input that is turned": (
         lambda v: transpose(v["columns"], perm=(1, 0)),

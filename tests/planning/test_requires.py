@@ -227,6 +227,12 @@ def test_boxes_whose_samples_are_too_many_reach_no_engine(engine: str, is_comput
     assert np.array_equal(program(*small), expected)
 
 
+def test_boxes_of_a_first_call_reach_no_engine() -> None:
+    program = fw.compile(_boxes(False), cache=False, start="measured", memory_limit=2**26)
+    with pytest.raises(BudgetError, match=r"samples of rois .* memory_limit"):
+        program(*_box(0, 0, 5000, 5000))
+
+
 @pytest.mark.parametrize("start", [2.0**30, 2.0**40, 3e12])
 def test_samples_are_counted_as_engines_round(start: float) -> None:
     end = start

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -94,6 +95,39 @@ def test_without_a_thread_putting_raises_and_what_waited_is_let_go(steps: Steps)
     jobs.put(third)
     assert steps.begun.acquire(timeout=SECONDS)
     assert steps.done == ["first begins", "first ends", "third begins"]
+
+
+def test_an_interrupt_while_a_job_begins_costs_its_queue_no_place(steps: Steps) -> None:
+    interrupts = [KeyboardInterrupt()]
+
+    def start(thread: threading.Thread) -> None:
+        if interrupts:
+            raise interrupts.pop()
+        thread.start()
+
+    jobs, second = Jobs(start), steps.job("second")
+    with pytest.raises(KeyboardInterrupt):
+        jobs.put(steps.job("first"))
+    jobs.put(second)
+    assert steps.begun.acquire(timeout=SECONDS)
+    assert steps.done == ["second begins"]
+
+
+def test_what_a_job_held_is_let_go_while_others_may_put(steps: Steps) -> None:
+    """Closing what it held may take long, or put a job itself."""
+    jobs, put = Jobs(), threading.Event()
+
+    class Held:
+        def __del__(self) -> None:
+            jobs.put(Job("closing", "now", put.set))
+
+    def run(held: Held) -> None:
+        assert held is not None
+
+    job = Job("first", "compile", partial(run, Held()))
+    jobs.put(job)
+    assert job.wait(SECONDS)
+    assert put.wait(SECONDS)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")

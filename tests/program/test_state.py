@@ -51,6 +51,31 @@ def test_every_engine_replaces_a_state(backend: str, kind: str) -> None:
     np.testing.assert_array_equal(cache.numpy(), expected)
 
 
+@pytest.mark.parametrize("backend", EVERY)
+def test_what_a_call_writes_to_is_not_the_state_afterwards(backend: str) -> None:
+    """In the next call, an engine would write the state that it still reads."""
+    x = np.arange(60_000, dtype=np.float32)
+    graph = fw.trace(lambda state: np.concatenate([state[-1:], state[:-1]]), x)
+    program = fw.compile(graph, backend=backend, level=0, fallback="error")
+    state = fw.state(x, output=0, device=place_of(backend))
+    out: Any = np.zeros_like(x) if place_of(backend) == "cpu" else fw.empty(x.shape, x.dtype)
+    for step in range(1, 5):
+        program.run(state, out=out)
+        np.testing.assert_array_equal(np.asarray(out), np.roll(x, step))
+        np.testing.assert_array_equal(state.numpy(), np.roll(x, step))
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_the_memory_of_a_state_is_written_to_after_it_was_read(backend: str) -> None:
+    x = np.arange(60_000, dtype=np.float32)
+    graph = fw.trace(lambda state: np.concatenate([state[-1:], state[:-1]]), x)
+    program = fw.compile(graph, backend=backend, level=0, fallback="error")
+    for _ in range(4):
+        state = fw.state(x.copy(), output=0)
+        program.run(state, out=state.numpy())
+        np.testing.assert_array_equal(state.numpy(), np.roll(x, 1))
+
+
 @needs_gpu
 def test_webgpu_replaces_in_place() -> None:
     program = program_of(cache_graph(), "webgpu")

@@ -177,7 +177,7 @@ class Prover:
         if node is None or depth == _DEPTH:
             return found
         listed = node.operands[0].node if node.op == "transpose" else None
-        if listed is not None and listed.op == "nonzero":
+        if listed is not None and listed.op == "nonzero" and node.attrs["perm"] == (1, 0):
             last = listed.operands[0].tensor.shape[column] - 1
             return found.meet(self._counted(base, 0, last))
         source, at = self._part(node, value, column)

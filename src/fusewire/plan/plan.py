@@ -177,7 +177,8 @@ class Plan:
     def truth_places(self) -> tuple[int, ...]:
         """The places of ``steady`` that regions take as booleans."""
         pairs = (pair for x in self.steps for pair in zip(x.inputs, x.region.inputs, strict=True))
-        return tuple(sorted({at for at, value in pairs if at in self.steady and is_truth(value)}))
+        steady = frozenset(self.steady)
+        return tuple(sorted({at for at, value in pairs if at in steady and is_truth(value)}))
 
     def regions(self) -> list[Region]:
         """List the regions, including those of bodies."""

@@ -314,7 +314,9 @@ def guarding(given: Graph, claimed: Claims, checks: Callable[[Node, Need], bool]
     )
 
 
-def checked_inputs(graph: Graph, inputs: Sequence[Held]) -> list[Held]:
+def checked_inputs(
+    graph: Graph, inputs: Sequence[Held], most_bytes: int | None = None
+) -> list[Held]:
     """Check inputs of a graph that no plan has been chosen for yet; raises CheckError.
 
     Returns what was checked, which its owner cannot change any more.
@@ -326,7 +328,8 @@ def checked_inputs(graph: Graph, inputs: Sequence[Held]) -> list[Held]:
     places = [guard.place for guard in entry.guards if guard.place < len(inputs)]
     steady = steady_places(graph)
     truths = [place for place in steady if is_truth(graph.inputs[place])]
-    return EntryChecks(entry.guards, constants, (*places, *steady), truths).admitted(inputs)
+    checks = EntryChecks(entry.guards, constants, (*places, *steady), truths, most_bytes)
+    return checks.admitted(inputs)
 
 
 def _array(value: Value) -> Array:

@@ -133,9 +133,8 @@ def _replaced(entry: Entry, leaves: Sequence[Any], into: Into) -> list[Any]:
     inputs = [_taken(*pair) for pair in zip(entry.inputs, leaves, strict=True)]
     runner, updates = entry.runner, entry.updates
     if isinstance(runner, PlanRunner):
-        pairs = entry.in_place if updates else ()
-        if may_write(pairs, inputs):
-            into = wishes(len(entry.results.names), pairs, into)
+        if updates:
+            into = _wishes(entry, inputs, into)
         results = runner.run(inputs, into, keeps_buffers=True)
     else:
         # What answers until engines are compared, or watches them, takes arrays of the host.
@@ -145,6 +144,17 @@ def _replaced(entry: Entry, leaves: Sequence[Any], into: Into) -> list[Any]:
             _replace(leaves[place], results[output])
         results[output] = leaves[place]
     return results
+
+
+def _wishes(entry: Entry, inputs: Sequence[Held], into: Into) -> Into:
+    """Say where outputs may go: those that replace a state, over it or nowhere.
+
+    In memory of the caller's, such an output would be the state from then on.
+    """
+    places: dict[int, int | None] = {output: None for output, _ in entry.updates}
+    if may_write(entry.in_place, inputs):
+        places |= dict(entry.in_place)
+    return wishes(len(entry.results.names), places, into)
 
 
 def _replace(state: Any, result: Held) -> None:
@@ -243,9 +253,10 @@ def _overlap(targets: Sequence[Any], leaves: Sequence[Any]) -> bool:
 
 
 def _shares(one: Any, other: Any) -> bool:
-    one, other = _memory(one), _memory(other)
+    # A state, or a part, lies in memory of another.
+    one, other = (_memory(x.root()[0] if isinstance(x, Buffer) else x) for x in (one, other))
     if isinstance(one, Buffer) and isinstance(other, Buffer):
-        return one.root()[0] is other.root()[0]
+        return one is other
     arrays = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
     return arrays and np.may_share_memory(one, other)
 

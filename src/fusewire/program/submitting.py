@@ -14,12 +14,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from fusewire.errors import GraphError
 from fusewire.process.forks import in_forked_child
 from fusewire.process.guard import settle
+from fusewire.process.jobs import SafeCondition
 
 if TYPE_CHECKING:
     import asyncio
@@ -32,17 +32,6 @@ MOST_WAITING = 1024
 _LINGER = 0.05
 
 
-class _SafeCondition(threading.Condition):
-    """A condition that an interrupt cannot leave locked.
-
-    ``Condition.__enter__`` takes its lock in Python (3.11), and Ctrl-C may come between that and
-    the ``with``: whoever sets the result would wait for ever. These two are the lock's own.
-    """
-
-    __enter__ = property(attrgetter("_lock.__enter__"))
-    __exit__ = property(attrgetter("_lock.__exit__"))
-
-
 @final
 class SubmittedFuture(Future[Any]):
     """A future whose lock survives an interrupt of who waits for it."""
@@ -50,7 +39,7 @@ class SubmittedFuture(Future[Any]):
     def __init__(self) -> None:
         super().__init__()
         # A private name, in every Python since 3.2; wait() and as_completed() take its lock too.
-        self._condition = _SafeCondition()
+        self._condition = SafeCondition()
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ so that nothing else is copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -63,9 +63,8 @@ def _span(array: Array) -> tuple[int, int]:
     return byte_bounds(array)
 
 
-def wishes(count: int, updates: Updates, memory: Into = ()) -> Into:
+def wishes(count: int, places: Mapping[int, int | None], memory: Into = ()) -> Into:
     """Say where so many outputs may go: over inputs, or else to memory of the caller's."""
-    places = dict(updates)
     rest = memory or [None] * count
     return [places.get(output, rest[output]) for output in range(count)]
 
@@ -75,7 +74,7 @@ def updating_call(
 ) -> Callable[[Sequence[Held]], list[Any]]:
     """Return what runs a graph and writes outputs over inputs, in place where that is possible."""
     call, pairs = runner.call, in_place(graph, updates)
-    into = wishes(len(graph.outputs), pairs)
+    into = wishes(len(graph.outputs), dict(pairs))
     write = partial(runner.run, into=into) if isinstance(runner, PlanRunner) else call
 
     def run(inputs: Sequence[Held]) -> list[Any]:

@@ -145,7 +145,7 @@ class Decider:
 
         leaves = reading.arguments.flatten(arguments)
         inputs = [to_host(plain(*pair)) for pair in zip(graph.inputs, leaves, strict=True)]
-        return checked_inputs(graph, inputs)
+        return checked_inputs(graph, inputs, self.options.run_limits.memory_bytes)
 
     def chosen_entry(
         self,
