@@ -6,11 +6,11 @@ stays half imported there, and whoever imports it waits for a thread that does n
 
 from __future__ import annotations
 
+# Hooks before a fork run in the opposite order of imports. Were these imported later, a fork would
+# hold their locks and wait for a thread that has ours, which may log or fork, and wait for theirs.
+import concurrent.futures.thread as _futures  # noqa: F401
 import contextlib
-
-# Hooks before a fork run in the opposite order of imports. Were logging imported later, a fork
-# would hold its lock and wait for a thread that has ours, which may wait for logging.
-import logging as _  # noqa: F401
+import logging as _logging  # noqa: F401
 import os
 import threading
 from collections.abc import Callable, Iterator
