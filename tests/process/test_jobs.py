@@ -1,6 +1,7 @@
 """Jobs: one place at a time, what raises, what cannot start, forks and the end of a process."""
 
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -47,8 +48,8 @@ def steps() -> Iterator[Steps]:
 def test_a_queue_has_one_place_and_goes_on_after_one_that_raises(
     steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raised: list[str] = []
-    monkeypatch.setattr(threading, "excepthook", lambda said: raised.append(str(said.exc_value)))
+    raised: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr(threading, "excepthook", lambda said: raised.put(str(said.exc_value)))
     jobs = Jobs()
     first, second = steps.job("first", ValueError("the first")), steps.job("second")
     jobs.put(first)
@@ -61,7 +62,7 @@ def test_a_queue_has_one_place_and_goes_on_after_one_that_raises(
     assert first.wait(SECONDS)
     assert second.wait(SECONDS)
     assert steps.done == ["first begins", "first ends", "second begins", "second ends"]
-    assert raised == ["the first"]
+    assert raised.get(timeout=SECONDS) == "the first"
 
 
 def test_what_a_call_waits_for_has_a_place_at_once(steps: Steps) -> None:
