@@ -390,21 +390,20 @@ class WebGpuExecutable(Executable, Clocked, Profiled):
         """Run to the end with timestamps around every dispatch, if the device has them."""
         binding = self._binding
         clock = binding.profiling_clock()
-        if clock is None:
-            outputs = self.run(inputs, into)
-            self._binding.context.wait()
-            return outputs, ()
-        try:
-            outputs = self._submit(binding, inputs, into, clock)
-            binding.context.wait()
-        except wgpu.GPUError as error:
-            if not is_loss(error):
-                raise
-            outputs = self.run(inputs, into)
-            self._binding.context.wait()
-            return outputs, ()
-        end = perf_counter()
-        return outputs, placed(binding.dispatch_names(), clock.ticks(), end)
+        if clock is not None:
+            try:
+                outputs = self._submit(binding, inputs, into, clock)
+                binding.context.wait()
+            except wgpu.GPUError as error:
+                if not is_loss(error):
+                    raise
+            else:
+                end = perf_counter()
+                return outputs, placed(binding.dispatch_names(), clock.ticks(), end)
+        # Without timestamps; a device that was lost is renewed.
+        outputs = self.run(inputs, into)
+        self._binding.context.wait()
+        return outputs, ()
 
     def _submit(
         self,
